@@ -34,6 +34,11 @@ def is_single(batch: str) -> bool:
     return batch.startswith(_WRITE)
 
 
+def is_job(batch: str) -> bool:
+    """Whether the batch has a jobId, so that it may be asked for again at any time."""
+    return batch.startswith(_JOB)
+
+
 def micro_batch_of(batch: str) -> tuple[str, int] | None:
     """The query and number of a micro-batch; None for a batch write or a name that is not ours."""
     query, _, number = batch.rpartition(":")

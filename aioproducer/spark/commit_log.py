@@ -7,7 +7,8 @@ Three kinds of files, each written whole:
                       Removed if nothing of it turns out to be committable. ID is new each time: a driver that was
                       taken for dead must not overwrite what the next one has recorded.
     BATCH.committed   everything is committed; written before the winners are removed, and overrides them. It has the
-                      number of the batch's rows; empty, if that is not known
+                      number of the batch's rows; empty, if that is not known. Jobs are never forgotten, and have
+                      theirs in directories of their own, jobs/HASH, so that listings stay short
 
 So after a crash at any point the log says whether the batch must be finished, is finished, or must be written.
 
@@ -18,6 +19,7 @@ local disks, HDFS and object stores have.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import re
@@ -27,7 +29,7 @@ from dataclasses import asdict, dataclass, field
 from urllib.parse import unquote
 
 from aioproducer.records import PreparedTransaction
-from aioproducer.spark.batch_names import in_file_name, is_single, micro_batch_of
+from aioproducer.spark.batch_names import in_file_name, is_job, is_single, micro_batch_of
 from aioproducer.spark.errors import SparkWriteError
 from aioproducer.spark.storage import Storage
 
@@ -36,6 +38,7 @@ logger: logging.Logger = logging.getLogger("aioproducer.spark")
 WINNERS = ".winners"
 COMMITTED = ".committed"
 CLAIM = ".claim"
+JOBS = "jobs"
 
 _CLAIM_NAME = re.compile(r"[0-9]{12}\.[0-9a-f]{8}\.claim")
 _RECORD_NAME = re.compile(r"[^.]+\.[0-9a-f]{8}\.winners")
@@ -119,23 +122,30 @@ class CommitLog:
 
     def finish(self, batch: str, rows: int | None = None) -> None:
         """Note that all winners of a batch are committed, and how many rows it has."""
-        if batch not in self.committed():
+        if not self.is_committed(batch):
             # HDFS removes a file before it replaces it, and a crash in between would leave the batch to be written.
             said = b"" if rows is None else json.dumps({"rows": rows}).encode()
-            self._storage.write(_committed_name(batch), said)
+            self._ends(batch).write(_committed_name(batch), said)
         self.tidy(batch)
+
+    def _ends(self, batch: str) -> Storage:
+        """Where it is noted that a batch is committed."""
+        if not is_job(batch):
+            return self._storage
+        # A directory of HDFS can't have more than a million files.
+        return self._storage.under(f"{JOBS}/{hashlib.sha256(batch.encode()).hexdigest()[:3]}")
 
     def rows(self, batch: str) -> int | None:
         """The number of rows of a finished batch; None if it is not known."""
         try:
-            rows = json.loads(self._storage.read(_committed_name(batch)))["rows"]
+            rows = json.loads(self._ends(batch).read(_committed_name(batch)))["rows"]
         except (FileNotFoundError, ValueError, LookupError, TypeError):
             return None
         return rows if type(rows) is int else None
 
     def place_of_end(self, batch: str) -> str:
         """Where it is noted that a batch is committed, for messages."""
-        return self._storage.path(_committed_name(batch))
+        return self._ends(batch).path(_committed_name(batch))
 
     def withdraw(self, winners: Winners) -> None:
         """Remove this record, but not other drivers' records of the same batch."""
@@ -152,8 +162,12 @@ class CommitLog:
         self.withdraw(winners)
 
     def committed(self) -> frozenset[str]:
-        """Finished batches that are still in the log."""
+        """Finished batches that are still in the log, without jobs."""
         return frozenset(_committed(self._storage.names()))
+
+    def is_committed(self, batch: str) -> bool:
+        """Whether a batch is finished, and still in the log."""
+        return _committed_name(batch) in self._ends(batch).names()
 
     def unfinished(self) -> list[Winners]:
         """Recorded batches not known to be finished; for each, the record under the highest claim.
@@ -161,7 +175,7 @@ class CommitLog:
         A driver records a batch anew, if only to finish it, once it knows whether older records of it count.
         """
         names = self._storage.names()
-        done = set(_committed(names))
+        done = self._done(names)
         found = [record for name in _records(names) if _batch_of(name) not in done and (record := self._read(name))]
         newest: dict[str, str] = {}
         for record in found:
@@ -178,7 +192,7 @@ class CommitLog:
         """
         try:
             names = self._storage.names()
-            done = set(_committed(names))
+            done = self._done(names)
             for claim in sorted(_claims(names))[:-1]:
                 self._storage.remove(claim + CLAIM)
             for name in _records(names):
@@ -189,6 +203,11 @@ class CommitLog:
         except OSError as error:
             # Commits are not affected, and the next batch tries again.
             logger.warning("old files of the transaction log can't be removed: %s", str(error))
+
+    def _done(self, names: Sequence[str]) -> set[str]:
+        """Finished batches; of jobs, those that still have records."""
+        jobs = {batch for batch in map(_batch_of, _records(names)) if is_job(batch)}
+        return {*_committed(names), *filter(self.is_committed, jobs)}
 
     def _read(self, name: str) -> Winners | None:
         """Read a record; None if its driver has removed it meanwhile."""

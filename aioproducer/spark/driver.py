@@ -34,15 +34,14 @@ def prepare(sink: Sink) -> Sink:
         return sink
     _show_log()
 
+    batch = "" if sink.is_stream else batch_write(transactional.job)
+
     async def settle() -> Settled:
         async with _transactions(sink.options) as transactions:
-            return await transactions.settle()
+            return await transactions.settle(batch)
 
     settled = asyncio.run(settle())
-    if sink.is_stream:
-        return replace(sink, claim=settled.claim, committed=settled.committed)
-    batch = batch_write(transactional.job)
-    return replace(sink, batch=batch, claim=settled.claim, committed=settled.committed & {batch})
+    return replace(sink, batch=batch, claim=settled.claim, committed=settled.committed)
 
 
 def commit(sink: Sink, messages: Sequence[object], what: str) -> None:

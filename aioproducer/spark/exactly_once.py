@@ -125,9 +125,11 @@ class QueryTransactions:
         self._query = query
         self._statements = statements
 
-    async def settle(self) -> Settled:
+    async def settle(self, job: str = "") -> Settled:
         """Take the log over, and end what earlier batches and attempts left.
 
+        Args:
+            job: the batch that is going to be written, if it is not a micro-batch.
         Raises:
             TakenOverError: another driver did so at the same time.
             SparkWriteError: a batch is torn, see recovery; the query must not continue until somebody has decided.
@@ -146,6 +148,8 @@ class QueryTransactions:
                     self._state(own)
                     self._log.finish(own.batch, own.rows)
         await self._abort_open(claim)
+        if job:
+            return Settled(claim, frozenset({job} if self._log.is_committed(job) else ()))
         return Settled(claim, self._log.committed())
 
     async def commit(
@@ -170,7 +174,7 @@ class QueryTransactions:
             OSError: log or statement could not be written, and nothing was committed; or all of it was, and it is a
                 batch that may be asked for again.
         """
-        is_new = batch not in self._log.committed()
+        is_new = not self._log.is_committed(batch)
         if is_new:
             file, stated = statement
             open_ones = tuple(one for one in prepared if not one.is_empty)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import uuid
 import xml.etree.ElementTree as ElementTree
 from contextlib import suppress
 from pathlib import Path
+from typing import Self
 from urllib.parse import urlparse
 
 from pyarrow import fs
@@ -48,6 +50,12 @@ class Storage:
             return []
         found = [info.base_name for info in infos if info.type == fs.FileType.File]
         return sorted(name for name in found if not _is_part(name))
+
+    def under(self, path: str) -> Self:
+        """The files of a directory in this one; they are not among this one's names."""
+        inner = copy.copy(self)
+        inner._directory = self.path(path)
+        return inner
 
     def read(self, name: str) -> bytes:
         """A file's content.

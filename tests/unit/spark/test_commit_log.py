@@ -177,7 +177,9 @@ def test_names_of_any_kind(log: CommitLog, tmp_path: Path, name: str) -> None:
     log.record(batch)
     assert again(tmp_path).unfinished() == [batch]
     log.finish(name)
-    assert again(tmp_path).committed() == {name}
+    assert again(tmp_path).is_committed(name)
+    assert not again(tmp_path).is_committed(f"{name}8")
+    assert again(tmp_path).unfinished() == []
 
 
 def test_the_log_of_a_stream_does_not_grow_for_ever(log: CommitLog, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,7 +213,45 @@ def test_jobs_are_never_forgotten(log: CommitLog, monkeypatch: pytest.MonkeyPatc
     for job in sorted(jobs, reverse=True):
         log.finish(job)
         log.finish(batch_write(None))
-    assert log.committed() == jobs
+    assert all(log.is_committed(job) for job in jobs)
+    assert not log.is_committed("job:2024-01-11")
+
+
+def test_a_job_is_done_as_fast_after_many_others(log: CommitLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An object store lists a thousand names for each request."""
+    with monkeypatch.context() as patch:
+        patch.setattr(storage.os, "fsync", lambda _: None)
+        for number in range(1_000):
+            log.finish(f"job:{number}")
+    listed = 0
+    names = Storage.names
+
+    def count(self: Storage) -> list[str]:
+        nonlocal listed
+        listed += len(found := names(self))
+        return found
+
+    monkeypatch.setattr(Storage, "names", count)
+    batch = Winners("job:one more", (FIRST,), claim=log.claim())
+    log.record(batch)
+    assert log.unfinished() == [batch]
+    log.finish(batch.batch)
+    assert log.is_committed(batch.batch)
+    assert log.unfinished() == []
+    assert listed < 50
+
+
+def test_the_record_of_a_finished_job_is_removed(log: CommitLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the next driver, if the one that finished it has died."""
+    log.record(Winners("job:x", (FIRST,)))
+    log.record(Winners("job:y", (SECOND,)))
+    with monkeypatch.context() as patch:
+        patch.setattr(Storage, "remove", refuse)
+        log.finish("job:x")
+    assert [one.batch for one in log.unfinished()] == ["job:y"]
+    log.tidy()
+    log.withdraw(log.unfinished()[0])
+    assert Storage.names(log._storage) == []
 
 
 def test_writes_without_a_name_leave_nothing(log: CommitLog, tmp_path: Path) -> None:
