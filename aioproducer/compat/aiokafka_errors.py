@@ -34,7 +34,8 @@ NAMES: tuple[tuple[type[KafkaError], tuple[str, ...]], ...] = (
     (ProducerFencedError, ("ProducerFenced",)),
     (InvalidProducerEpochError, ("ProducerFenced",)),
     (TransactionStateError, ("IllegalOperation",)),
-    (AuthenticationError, ("AuthenticationFailedError",)),
+    # For aiokafka a broker that refuses the login or the certificate is just one that can't be reached.
+    (AuthenticationError, ("AuthenticationFailedError", "KafkaConnectionError", "NodeNotReadyError")),
     (BootstrapError, ("KafkaConnectionError",)),
     (ConnectionLostError, ("KafkaConnectionError", "NodeNotReadyError")),
     (ProducerClosedError, ("ProducerClosed",)),

@@ -9,6 +9,7 @@ import pytest
 from aioproducer.compat.aiokafka_errors import familiar
 from aioproducer.error_codes import CODES
 from aioproducer.errors import (
+    AuthenticationError,
     BrokerError,
     ConnectionLostError,
     DeliveryTimeoutError,
@@ -17,6 +18,8 @@ from aioproducer.errors import (
     MessageTooLargeError,
     ProducerFencedError,
     RequestTimedOutError,
+    SaslAuthenticationFailedError,
+    TlsError,
     TransactionAbortedError,
     broker_error,
 )
@@ -64,6 +67,15 @@ def test_a_lost_connection() -> None:
         assert isinstance(error, errors.KafkaConnectionError)
         assert isinstance(error, errors.NodeNotReadyError)
         assert not isinstance(error, errors.BrokerResponseError)
+
+
+@pytest.mark.parametrize("refused", [AuthenticationError(), TlsError(), SaslAuthenticationFailedError()])
+def test_a_refused_login(refused: KafkaError) -> None:
+    """The clause around aiokafka's start catches it, and so does one that names the login."""
+    for error in (familiar(refused), timed_out(refused)):
+        assert isinstance(error, errors.AuthenticationFailedError)
+        assert isinstance(error, errors.KafkaConnectionError)
+        assert isinstance(error, errors.NodeNotReadyError)
 
 
 def test_a_record_that_timed_out() -> None:
