@@ -56,6 +56,9 @@ class AIOKafkaProducer:
 
     The arguments are aiokafka's. ``loop`` and ``api_version`` are accepted and ignored. Floats are truncated.
 
+    Args:
+        interceptor_classes: only here, as instrumentation made for aiokafka's class does not see this one. Objects such
+            as ``aioproducer.integrations.opentelemetry.Tracing()``, as for ``aioproducer.Producer``.
     Raises:
         ConfigError: also a ValueError, for an invalid value.
     """
@@ -90,6 +93,7 @@ class AIOKafkaProducer:
         sasl_kerberos_service_name: str = "kafka",
         sasl_kerberos_domain_name: str | None = None,
         sasl_oauth_token_provider: Any = None,
+        interceptor_classes: Sequence[Any] = (),
     ) -> None:
         if sasl_kerberos_domain_name is not None:
             raise ValueError("sasl_kerberos_domain_name has no counterpart: the broker's own host name is used")
@@ -113,6 +117,7 @@ class AIOKafkaProducer:
             "security_protocol": security_protocol,
             "connections_max_idle_ms": -1 if connections_max_idle_ms is None else connections_max_idle_ms,
             "enable_idempotence": idempotent,
+            "interceptor_classes": tuple(interceptor_classes),
         }
         if not idempotent:
             configs["max_in_flight_requests_per_connection"] = 1  # aiokafka keeps the order of each partition

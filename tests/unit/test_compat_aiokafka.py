@@ -6,12 +6,13 @@ import asyncio
 import random
 import ssl
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from aioproducer import BootstrapError, ConfigError, ProducerClosedError, ProducerState
+from aioproducer import BootstrapError, ConfigError, ProducerClosedError, ProducerState, Record
 from aioproducer._delivery import Delivery
 from aioproducer.compat.aiokafka import AIOKafkaProducer
 from aioproducer.net.sasl.oauthbearer import OAuthBearer
@@ -202,3 +203,27 @@ async def test_a_token_provider(provider: TokenProvider, sent: bytes) -> None:
     )
     login = OAuthBearer(producer.native._config, asyncio.get_running_loop(), random.Random(1))
     assert await (await login.begin("broker")).respond(None) == sent
+
+
+class Mark:
+    """An interceptor that adds a header."""
+
+    def on_send(self, record: Record) -> Record:
+        return replace(record, headers=[*(record.headers or ()), ("mark", b"1")])
+
+
+async def test_interceptors(fake_kafka_cluster: FakeCluster) -> None:
+    """They see what the program sends, however it does."""
+    async with AIOKafkaProducer(
+        bootstrap_servers=fake_kafka_cluster.bootstrap_servers, interceptor_classes=[Mark()]
+    ) as producer:
+        await producer.send_and_wait("orders", b"1")
+        await (await producer.send("orders", b"2", headers=[("own", b"2")]))
+        batch = producer.create_batch()
+        batch.append(timestamp=None, key=None, value=b"3")
+        await (await producer.send_batch(batch, "orders", partition=0))
+    assert [(record.value, record.headers) for record in fake_kafka_cluster.records("orders")] == [
+        (b"1", (("mark", b"1"),)),
+        (b"2", (("own", b"2"), ("mark", b"1"))),
+        (b"3", (("mark", b"1"),)),
+    ]
