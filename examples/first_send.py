@@ -1,18 +1,17 @@
 """A first record, acknowledged; then many at once.
 
-Run it with a Kafka at localhost:9092, or set yours: BOOTSTRAP_SERVERS=host:port python examples/first_send.py
+It runs as it is, with a Kafka cluster inside its process. With yours: BOOTSTRAP_SERVERS=host:port python first_send.py
 """
 
 import asyncio
 import os
 
 from aioproducer import Producer
+from aioproducer.testing import FakeCluster
 
-BOOTSTRAP_SERVERS = os.environ.get("BOOTSTRAP_SERVERS", "localhost:9092")
 
-
-async def main() -> None:
-    async with Producer(bootstrap_servers=BOOTSTRAP_SERVERS) as producer:
+async def publish(bootstrap_servers: str) -> None:
+    async with Producer(bootstrap_servers=bootstrap_servers) as producer:
         # send() returns when the brokers have the record, or raises the reason why not.
         metadata = await producer.send(
             "orders", b'{"id": 1, "item": "tea"}', key=b"customer-7", headers=[("trace", b"1")]
@@ -26,6 +25,14 @@ async def main() -> None:
         # One key, one partition, in order.
         assert [result.offset for result in results] == sorted(result.offset for result in results)
         print(f"100 more, up to offset {results[-1].offset}")
+
+
+async def main() -> None:
+    if bootstrap_servers := os.environ.get("BOOTSTRAP_SERVERS"):
+        await publish(bootstrap_servers)
+    else:
+        async with FakeCluster() as cluster:
+            await publish(cluster.bootstrap_servers)
 
 
 if __name__ == "__main__":

@@ -51,6 +51,13 @@ def test_first_send(kafka: KafkaCluster) -> None:
     assert records[0].headers == (("trace", b"1"),)
 
 
+def test_first_send_runs_without_a_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BOOTSTRAP_SERVERS", raising=False)
+    command = [sys.executable, "-W", "error", EXAMPLES / "first_send.py"]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert (finished.stdout, finished.stderr) == ("in orders-0 at offset 0\n100 more, up to offset 100\n", "")
+
+
 def test_bulk_script(kafka: KafkaCluster) -> None:
     assert run(kafka, "bulk_script.py", "30000").startswith("30,000 records acknowledged in ")
     numbers = [json.loads(one.value or b"")["number"] for one in records_of(read_topic(kafka, "measurements"))]
