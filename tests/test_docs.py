@@ -224,6 +224,13 @@ def test_a_merge_left_no_marks(page: Path) -> None:
     assert not re.findall(r"^(?:<{7}|={7}|>{7}|\|{7})(?: .*)?$", page.read_text(), re.MULTILINE)
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if not page.name.startswith("benchmarks")], ids=name_of)
+def test_lines_of_prose_have_at_most_120_characters(page: Path) -> None:
+    """Except in pages that the benchmarks write."""
+    prose = re.sub(r"^```.*?^```$|^\s*\|.*?$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    assert [line for line in prose.splitlines() if len(line) > 120] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_somewhere(page: Path) -> None:
     for link in links(page):

@@ -692,8 +692,7 @@ async def test_what_is_committed_while_it_is_given_up_is_torn(brokers: Coordinat
 def test_a_driver_may_die_anywhere(
     brokers: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """Ten micro-batches, or jobs, under drivers that die at any request or write to the log: in the end, each is visible
-    once.
+    """Ten micro-batches, or jobs, under drivers that die at any request or write to the log: each is visible once.
 
     Spark begins the next micro-batch when ``commit`` has returned and Spark has recorded that; a driver may also die in
     between, and the batch is replayed.
