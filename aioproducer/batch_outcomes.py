@@ -40,14 +40,17 @@ logger: logging.Logger = logging.getLogger("aioproducer.batch_outcomes")
 OUT_OF_ORDER_SEQUENCE_NUMBER = 45
 DUPLICATE_SEQUENCE_NUMBER = 46
 INVALID_PRODUCER_EPOCH = 47
+INVALID_PRODUCER_ID_MAPPING = 49
 UNKNOWN_PRODUCER_ID = 59
 INVALID_RECORD = 87
 TOO_LARGE = frozenset((10, 18))
 """MESSAGE_TOO_LARGE: above the topic's limit; RECORD_LIST_TOO_LARGE: above the size of one log segment."""
 LOST_STATE = frozenset((OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID))
 """Codes that prove a numbered batch is not in the log; resending it in order, or an epoch bump, cures them."""
-NUMBER_REFUSED = LOST_STATE | {INVALID_PRODUCER_EPOCH}
-"""Codes about the batch's epoch and sequence, which another batch with the same ones would get as well."""
+IDENTITY_REFUSED = frozenset((INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING))
+"""The cluster has another epoch or id for this producer; in transactions the coordinator can say why."""
+NUMBER_REFUSED = LOST_STATE | IDENTITY_REFUSED
+"""Codes about the batch's id, epoch and sequence, which another batch with the same ones would get as well."""
 
 CONCURRENT_TRANSACTIONS = 51
 WARN_FROM_ATTEMPTS = 5
@@ -74,7 +77,8 @@ class BatchOutcomes:
 
     Args:
         on_failure: called for each failed batch, except those failed by ``fail_all`` and ``drop_unsent``.
-        on_old_epoch: called when a leader knows a newer epoch; returns True if the batch is to wait for the outcome.
+        on_old_epoch: called when a leader knows a newer epoch, or its coordinator not the producer id; returns True if
+            the batch is to wait for the outcome.
         why_not_sent: returns why a batch can't go out, for messages.
     """
 
@@ -123,7 +127,7 @@ class BatchOutcomes:
         error = _refusal(batch, answer, broker)
         if answer.error_code in TOO_LARGE and self._may_split(batch):
             self._split(batch, now_ms)
-        elif self._retriable(batch, error) or (error.code == INVALID_PRODUCER_EPOCH and self._on_old_epoch(error)):
+        elif self._retriable(batch, error) or (error.code in IDENTITY_REFUSED and self._on_old_epoch(error)):
             self._warn(batch, error, now_ms)
             self._retry(batch, error, now_ms, in_doubt=error.in_doubt)
         else:

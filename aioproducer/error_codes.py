@@ -64,7 +64,7 @@ CODES: tuple[tuple[int, str, str, str], ...] = (
     (46, "DUPLICATE_SEQUENCE_NUMBER", "?", "the broker already has the batch, which counts as success"),
     (47, "INVALID_PRODUCER_EPOCH", "AN", "the batch has an older epoch than the one the broker knows"),
     (48, "INVALID_TXN_STATE", "A", "the state of the transaction does not allow this"),
-    (49, "INVALID_PRODUCER_ID_MAPPING", "FN", "the producer id no longer belongs to the transactional id"),
+    (49, "INVALID_PRODUCER_ID_MAPPING", "AN", "the producer id no longer belongs to the transactional id"),
     (50, "INVALID_TRANSACTION_TIMEOUT", "F", "the broker's transaction.max.timeout.ms is below transaction_timeout_ms"),
     (51, "CONCURRENT_TRANSACTIONS", "R", "the coordinator is still ending the previous transaction"),
     (52, "TRANSACTION_COORDINATOR_FENCED", "", "a newer transaction coordinator has taken over"),

@@ -13,10 +13,14 @@ asking the coordinator. The coordinator is not asked either if nothing was sent.
 Epochs. With transactions V2 (KIP-890) each EndTxn gives the next epoch, so late requests are fenced. Before V2 the
 epoch stays, and the next ``begin_transaction`` gets a new one from InitProducerId (KIP-360) if something is left that
 must not take effect late: a gap in the sequences, or an EndTxn, AddPartitionsToTxn, AddOffsetsToTxn or TxnOffsetCommit
-that was written but not answered, whatever became of its repetitions. A leader that knows a newer epoch than ours can't
-say why. InitProducerId can: either a newer producer has the transactional id, which ends this one, or the coordinator
-aborted the transaction because it took too long, and returns the epoch that it created for that (KIP-588; brokers with
-V2 do this, older ones fence the producer here too).
+that was written but not answered, whatever became of its repetitions.
+
+Some refusals do not say why: a leader knows a newer epoch, or the coordinator does not have our producer id.
+InitProducerId under our own id and epoch can tell. It is refused if a newer producer has the transactional id, which
+ends this one. Otherwise the coordinator aborted the transaction because it took too long, and returns the epoch that it
+created for that (KIP-588; brokers with V2 do this, older ones fence the producer here too); or it had forgotten the
+transactional id after ``transactional.id.expiration.ms`` without a transaction, and returns a new producer id. All who
+were refused wait for one answer: with it the id changes, and a second question under the old one would be refused.
 
 Source: KIP-98, KIP-360, KIP-447 (offsets), KIP-890; org.apache.kafka.clients.producer.internals.TransactionManager.
 """
@@ -33,6 +37,7 @@ from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.coordinator import Answered, Coordinators
 from aioproducer.errors import (
     InvalidProducerEpochError,
+    InvalidProducerIdMappingError,
     KafkaError,
     ProducerClosedError,
     ProducerFencedError,
@@ -52,6 +57,8 @@ from aioproducer.transaction.state import TransactionState, TransactionStates
 logger: logging.Logger = logging.getLogger("aioproducer.transaction")
 
 INVALID_TXN_STATE = 48
+INVALID_PRODUCER_ID_MAPPING = 49
+NOTHING_TO_END = frozenset((INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING))
 
 FEATURE = "transaction.version"
 
@@ -434,7 +441,7 @@ class TransactionRunner:
             except KafkaError as error:
                 self._commit_asked = False
                 self._maybe_committed = self._maybe_committed or (committed and error.maybe_written)
-                may_be_late = isinstance(error, ProducerFencedError) or error.code == INVALID_TXN_STATE
+                may_be_late = isinstance(error, ProducerFencedError) or error.code in NOTHING_TO_END
                 did_nothing = may_be_late and not error.maybe_written
                 if did_nothing:
                     self._maybe_committed = await self._may_be_committed()
@@ -480,7 +487,7 @@ class TransactionRunner:
             )
         except KafkaError as error:
             unstarted = not committed and not self._maybe_committed and self._partitions.doubtful
-            if error.code == INVALID_TXN_STATE and unstarted:
+            if error.code in NOTHING_TO_END and unstarted:
                 self._new_epoch_due = True
                 return  # the request that starts it has not arrived (it still may), so there is nothing to end
             raise
@@ -526,7 +533,7 @@ class TransactionRunner:
         except KafkaError as error:
             if error.maybe_written:
                 partitions.may_have_added()
-            if isinstance(error, ProducerFencedError) and partitions.version >= 2:
+            if self._is_ambiguous(error):
                 await self._ask_who_has_the_epoch(error)
             elif self.states.error is None and not (error.abortable or error.fatal):
                 self._spoil(error)  # a transient error, not waited out because of an abort
@@ -594,7 +601,9 @@ class TransactionRunner:
             except KafkaError as error:
                 if error.maybe_written:
                     self._partitions.may_have_added()
-                if self._partitions.sending:
+                if self._partitions.sending and self._is_ambiguous(error):
+                    await self._ask_who_has_the_epoch(error)
+                elif self._partitions.sending:
                     self._refused(error)
                 return
             self._partitions.added(places)
@@ -628,28 +637,56 @@ class TransactionRunner:
     def _drops_in_doubt(self) -> bool:
         return self._partitions.version >= 2 or self._ended_by_broker
 
+    def _is_ambiguous(self, error: KafkaError) -> bool:
+        """Whether a coordinator's refusal may mean that a newer producer has the transactional id, or something less.
+
+        Before V2 a fenced producer stays fenced, even if only its transaction took too long.
+        """
+        if isinstance(error, ProducerFencedError):
+            return self._partitions.version >= 2
+        return error.code == INVALID_PRODUCER_ID_MAPPING
+
     def epoch_refused(self, error: KafkaError) -> bool:
-        """A leader knows a newer epoch; True if the coordinator is asked why, and the batch may wait."""
+        """A leader knows a newer epoch, or another id; True if the coordinator is asked why, and the batch may wait."""
         if not self._partitions.sending:
             return False
-        if self._asking is None or self._asking.done():
-            self._asking = self._loop.create_task(self._ask_who_has_the_epoch(error), name="aioproducer ask for epoch")
-            self._asking.add_done_callback(self._task_ended)
+        self._asked_because_of(error)
         return True
 
     async def _ask_who_has_the_epoch(self, error: KafkaError) -> None:
+        await asyncio.wait([self._asked_because_of(error)])
+
+    def _asked_because_of(self, error: KafkaError) -> asyncio.Task[None]:
+        """The task that asks; if there is one already, that one."""
+        if self._asking is None or self._asking.done():
+            self._asking = self._loop.create_task(self._ask(error), name="aioproducer ask for epoch")
+            self._asking.add_done_callback(self._task_ended)
+        return self._asking
+
+    async def _ask(self, error: KafkaError) -> None:
+        forgotten = error.code == INVALID_PRODUCER_ID_MAPPING
+        told: KafkaError
         try:
             await self._initialize(*self._who)
         except UnsupportedVersionError:
-            self._spoil(error)
+            if forgotten:
+                self._fatal(error)
+            else:
+                self._spoil(error)
         except KafkaError as refused:
             self._fatal(refused)
         else:
             self._ended_by_broker = True
-            told = InvalidProducerEpochError(
-                f"the coordinator aborted the transaction of {self.transactional_id!r}, because it was open for longer "
-                f"than transaction_timeout_ms={self._transaction_timeout_ms}"
-            )
+            if forgotten:
+                told = InvalidProducerIdMappingError(
+                    f"the coordinator had forgotten {self.transactional_id!r}, which had no transaction for longer "
+                    f"than the cluster's transactional.id.expiration.ms; the next one has a new producer id"
+                )
+            else:
+                told = InvalidProducerEpochError(
+                    f"the coordinator aborted the transaction of {self.transactional_id!r}, because it was open for "
+                    f"longer than transaction_timeout_ms={self._transaction_timeout_ms}"
+                )
             told.__cause__ = error
             self._spoil(told)
 

@@ -46,8 +46,8 @@ RETRIABLE = {
 # Its subclasses of InvalidMetadataException.
 REFRESH_METADATA = {3, 5, 6, 9, 13, 56, 72, 74, 80, 83, 84, 100, 103}
 # Codes that end a producer if returned for a batch, or that only occur in answers to transaction requests.
-FATAL = {31, 35, 49, 50, 53, 90}
-ABORTABLE = {-1, 22, 25, 29, 30, 47, 48, 55, 59, 82, 120}
+FATAL = {31, 35, 50, 53, 90}
+ABORTABLE = {-1, 22, 25, 29, 30, 47, 48, 49, 55, 59, 82, 120}
 # Codes that a broker can send after the leader has appended the batch, and 46, which says that it did so before.
 IN_DOUBT = {-1, 3, 6, 7, 13, 20, 46, 56}
 

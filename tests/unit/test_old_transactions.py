@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
@@ -13,8 +14,10 @@ from aioproducer import (
     ProducerFencedError,
     RecordTooLargeError,
     TopicPartition,
+    TransactionAbortedError,
 )
 from aioproducer.errors import (
+    InvalidProducerIdMappingError,
     OutOfOrderSequenceNumberError,
     TopicAuthorizationFailedError,
     UnknownServerError,
@@ -163,3 +166,31 @@ async def test_after_a_log_that_lost_the_last_batches(cluster: FakeCluster, sinc
     async with producer_of(cluster) as successor, successor.transaction():
         await successor.send("topic", b"successor")
     assert values(cluster) == ([b"after"] if since_2_5 else []) + [b"successor"]
+
+
+async def test_after_a_week_without_a_transaction(cluster: FakeCluster, since_2_5: bool) -> None:
+    """The coordinator has forgotten the transactional id: one transaction is lost, the next has a new producer id."""
+    positions = {TopicPartition("source", 0): 3}
+    async with producer_of(cluster) as producer:
+        async with producer.transaction():
+            await producer.send("topic", b"before")
+        cluster.forget_transactional_id("name")
+        await producer.begin_transaction()
+        record, offsets = await asyncio.gather(
+            producer.send("topic", b"lost"),
+            producer.send_offsets_to_transaction(positions, ConsumerGroupMetadata("group")),
+            return_exceptions=True,
+        )
+        assert isinstance(offsets, InvalidProducerIdMappingError)
+        assert (offsets.abortable, offsets.fatal) == (since_2_5, not since_2_5)
+        if since_2_5:
+            assert isinstance(record, TransactionAbortedError)
+            await producer.abort_transaction()
+            async with producer.transaction():
+                await producer.send("topic", b"after")
+        else:
+            assert isinstance(record, InvalidProducerIdMappingError)
+    async with producer_of(cluster) as successor, successor.transaction():
+        await successor.send("topic", b"successor")
+    assert values(cluster) == [b"before"] + ([b"after"] if since_2_5 else []) + [b"successor"]
+    assert not cluster.committed_offsets("group")

@@ -350,6 +350,15 @@ class FakeCluster:
         with self._lock:
             self._model.coordinators.transactions.marker_delay_ms = duration_ms
 
+    def forget_transactional_id(self, transactional_id: str) -> None:
+        """Make the coordinator forget a transactional id, as after ``transactional.id.expiration.ms``.
+
+        It keeps one that has an open transaction.
+        """
+        with self._lock:
+            self._model.advance(now_ms())
+            self._model.coordinators.transactions.forget(transactional_id)
+
     def transaction_state(self, transactional_id: str) -> str | None:
         """The state by Kafka's name, such as ``Ongoing`` or ``CompleteCommit``; None if the id is unknown."""
         with self._lock:

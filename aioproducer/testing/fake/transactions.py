@@ -53,6 +53,7 @@ class State(Enum):
 
 
 PREPARED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
+OPEN = (State.ONGOING, *PREPARED)
 
 
 @dataclass(slots=True)
@@ -108,6 +109,12 @@ class Transactions:
     def all(self) -> list[Transaction]:
         """Every transactional id, in order of first use."""
         return list(self._known.values())
+
+    def forget(self, transactional_id: str) -> None:
+        """Drop a transactional id, as after ``transactional.id.expiration.ms``; one with an open transaction stays."""
+        known = self._known.get(transactional_id)
+        if known is not None and known.state not in OPEN:
+            del self._known[transactional_id]
 
     # --- time
 

@@ -26,21 +26,21 @@ DONE_ALL_THE_SAME = (7, 15, 16)
 """Codes that a coordinator sends although the request may have been executed: its log write timed out."""
 
 ABORTABLE = {
-    "AddPartitionsToTxn": (29, 120),
-    "AddOffsetsToTxn": (30, 120),
-    "TxnOffsetCommit": (22, 25, 27, 29, 30, 120),
+    "AddPartitionsToTxn": (29, 120, 49),
+    "AddOffsetsToTxn": (30, 120, 49),
+    "TxnOffsetCommit": (22, 25, 27, 29, 30, 120, 49),
     "EndTxn": (120,),
 }
 FATAL = {
     "InitProducerId": (53, 90, 47),
-    "AddPartitionsToTxn": (53, 90, 49, 47),
+    "AddPartitionsToTxn": (53, 90, 47),
     "AddOffsetsToTxn": (53, 90, 47),
     "TxnOffsetCommit": (53, 47),
     "EndTxn": (53, 90, 48, 47),
     "FindCoordinator": (53,),
 }
 TOPIC_AUTHORIZATION_FAILED = 29
-OF_PRODUCE = (51, 51, 120, 47)
+OF_PRODUCE = (51, 51, 120, 47, 49)
 """Leaders' errors about transactions."""
 
 
@@ -128,11 +128,16 @@ class TransactionChaos(Chaos):
             self._story.tell("chaos: the group is in generation %d", group.generation_id)
 
     def idle_week(self) -> None:
-        """All partitions forget the producers, and the first batch after that is refused.
+        """All partitions forget the producers, and the first batch after that is refused; coordinators may forget too.
 
-        So what they hear first of a producer is the marker of an aborted transaction.
+        If they do not, what a partition hears first of a producer is the marker of an aborted transaction. An older
+        producer that still runs would begin again, if its coordinator had forgotten that a newer one has its id.
         """
         self._story.tell("a week goes by; the next batch is refused")
+        if not self._scenario.overlaps and self._rng.random() < 0.5:
+            self._story.tell("coordinators forget transactional ids")
+            for transactional_id in self._scenario.transactional_ids:
+                self._model.coordinators.transactions.forget(transactional_id)
         for topic in self._model.topics.values():
             for partition in topic.partitions:
                 self._model.forget_producers(topic.name, partition.index)

@@ -15,6 +15,7 @@ from aioproducer.errors import (
     ConnectionLostError,
     CoordinatorLoadInProgressError,
     InvalidProducerEpochError,
+    InvalidProducerIdMappingError,
     InvalidTxnStateError,
     KafkaError,
     ProducerClosedError,
@@ -540,6 +541,133 @@ async def test_a_leader_knows_a_newer_epoch_and_the_broker_is_old() -> None:
     await turns()
     assert scene.state is S.ABORTABLE_ERROR
     assert not scene.runner.epoch_refused(InvalidProducerEpochError("nobody is asked any more"))
+
+
+# --- the coordinator has forgotten the transactional id ---------------------------------------------------------------
+
+
+def forgotten() -> InvalidProducerIdMappingError:
+    return InvalidProducerIdMappingError("unknown")
+
+
+def new_id() -> InitProducerIdResponse:
+    return InitProducerIdResponse(producer_id=PID + 1, producer_epoch=0)
+
+
+async def is_over(scene: Scene) -> None:
+    """There is nothing to end, and the next transaction begins with the new id, without another question."""
+    with pytest.raises(InvalidProducerIdMappingError, match=r"'id'.*transactional\.id\.expiration\.ms") as raised:
+        await scene.runner.commit()
+    assert (raised.value.abortable, raised.value.fatal) == (True, False)
+    await scene.runner.abort()
+    await scene.runner.begin()
+    assert scene.coordinators.is_quiet
+    assert (scene.sequences.producer_id, scene.sequences.epoch) == (PID + 1, 0)
+
+
+async def test_forgotten_as_the_first_partitions_are_added() -> None:
+    scene = Scene(1)
+    await scene.begun(sent=False)
+    scene.partitions.may_send(TopicPartition("orders", 0))
+    (await scene.asked(AddPartitionsToTxnRequest)).bad(forgotten(), fatal=True)
+    question = await scene.asked(InitProducerIdRequest)
+    assert (question.request.producer_id, question.request.producer_epoch) == (PID, 0)
+    question.good(new_id())
+    await turns()
+    await is_over(scene)
+
+
+async def test_forgotten_as_a_leader_learns() -> None:
+    scene = Scene(2)
+    await scene.begun()
+    assert scene.runner.epoch_refused(forgotten())
+    (await scene.asked(InitProducerIdRequest)).good(new_id())
+    await turns()
+    await is_over(scene)
+
+
+async def test_forgotten_as_offsets_are_sent(version: int) -> None:
+    scene = Scene(version)
+    await scene.begun(sent=False)
+    sending = asyncio.create_task(scene.runner.send_offsets(OFFSETS, GROUP))
+    (await scene.asked(AddOffsetsToTxnRequest if version == 1 else TxnOffsetCommitRequest)).bad(forgotten(), fatal=True)
+    (await scene.asked(InitProducerIdRequest)).good(new_id())
+    with pytest.raises(InvalidProducerIdMappingError) as raised:
+        await sending
+    assert raised.value.abortable
+    await is_over(scene)
+
+
+async def test_all_who_find_it_forgotten_ask_once(version: int) -> None:
+    """A second question under the old id would be refused as that of a fenced producer."""
+    scene = Scene(version)
+    await scene.begun(sent=False)
+    sending = asyncio.create_task(scene.runner.send_offsets(OFFSETS, GROUP))
+    if version == 1:
+        scene.partitions.may_send(TopicPartition("orders", 0))
+        (await scene.asked(AddOffsetsToTxnRequest)).bad(forgotten(), fatal=True)
+        (await scene.asked(AddPartitionsToTxnRequest)).bad(forgotten(), fatal=True)
+    else:
+        (await scene.asked(TxnOffsetCommitRequest)).bad(forgotten(), fatal=True)
+        scene.runner.epoch_refused(forgotten())
+    question = await scene.asked(InitProducerIdRequest)
+    await turns()
+    assert scene.coordinators.is_quiet
+    question.good(new_id())
+    with pytest.raises(InvalidProducerIdMappingError):
+        await sending
+    await turns()
+    await is_over(scene)
+
+
+async def test_forgotten_before_a_request_that_was_lost() -> None:
+    """Nothing shows whether it began a transaction until the abort finds that there is none."""
+    scene = Scene(1)
+    await scene.begun(sent=False)
+    scene.partitions.may_have_added()
+    abort = asyncio.create_task(scene.runner.abort())
+    (await scene.asked(EndTxnRequest)).bad(forgotten(), fatal=True)
+    await abort
+    begin = asyncio.create_task(scene.runner.begin())
+    (await scene.asked(InitProducerIdRequest)).good(new_id())
+    await begin
+
+
+async def test_forgotten_before_records_that_were_lost() -> None:
+    """With V2 a record begins the transaction, and the abort drops it without an answer."""
+    scene = Scene(2)
+    await scene.begun()
+    abort = asyncio.create_task(scene.runner.abort())
+    (await scene.asked(EndTxnRequest)).bad(forgotten(), fatal=True)
+    (await scene.asked(InitProducerIdRequest)).good(new_id())
+    await abort
+    assert scene.state is S.READY
+
+
+async def test_not_forgotten_but_taken_over(version: int) -> None:
+    """A newer producer with another id is known by the same error; InitProducerId tells them apart."""
+    scene = Scene(version)
+    await scene.begun()
+    sending = asyncio.create_task(scene.runner.send_offsets(OFFSETS, GROUP))
+    (await scene.asked(AddOffsetsToTxnRequest if version == 1 else TxnOffsetCommitRequest)).bad(forgotten(), fatal=True)
+    (await scene.asked(InitProducerIdRequest)).bad(fenced(), fatal=True)
+    with pytest.raises(ProducerFencedError) as raised:
+        await sending
+    assert raised.value.fatal
+    assert scene.state is S.FATAL_ERROR
+
+
+async def test_forgotten_by_brokers_that_can_not_tell() -> None:
+    """Before 2.5 InitProducerId takes the id from whoever has it, so a producer that runs can't ask."""
+    scene = Scene(1)
+    await scene.begun(sent=False)
+    scene.partitions.may_send(TopicPartition("orders", 0))
+    (await scene.asked(AddPartitionsToTxnRequest)).bad(forgotten(), fatal=True)
+    (await scene.asked(InitProducerIdRequest)).bad(UnsupportedVersionError("too old"), fatal=True)
+    await turns()
+    with pytest.raises(InvalidProducerIdMappingError) as raised:
+        await scene.runner.commit()
+    assert raised.value.fatal
 
 
 # --- partitions and offsets -------------------------------------------------------------------------------------------

@@ -415,6 +415,21 @@ class TestOffsets:
         assert 0 <= offsets_partition("order-service-é-😀") < 50
 
 
+def test_a_transactional_id_with_an_open_transaction_is_not_forgotten() -> None:
+    """Once it is, its producer gets a new producer id, as if it had a new transactional id."""
+    one = client()
+    one.produce()
+    one.cluster.coordinators.transactions.forget("txn")
+    assert one.state() == "Ongoing"
+    one.end()
+    one.epoch += 1
+    one.cluster.coordinators.transactions.forget("txn")
+    assert one.produce() == "INVALID_PRODUCER_ID_MAPPING"
+    former = one.producer_id
+    assert one.init(producer_id=one.producer_id, producer_epoch=one.epoch).error_code == 0
+    assert (one.producer_id, one.epoch) == (former + 1, 0)
+
+
 def test_a_producer_with_an_open_transaction_is_not_forgotten() -> None:
     """Any sequence would be accepted of an unknown one."""
     one = client(version="3.9")
