@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
@@ -15,6 +16,8 @@ from aioproducer.net.route import open_stream
 
 if TYPE_CHECKING:
     from aioproducer.net.tls import Tls
+
+logger: logging.Logger = logging.getLogger("aioproducer.client")
 
 READ_BUFFER_BYTES = 256 * 1024
 """How much of an answer the stream buffers before it stops reading from the socket."""
@@ -110,13 +113,13 @@ async def _open_streams(
     context = await tls.context() if tls is not None else None
     reader, writer = await open_stream(config, address, port, limit=READ_BUFFER_BYTES)
     transport = writer.transport
-    _set_socket_options(writer.get_extra_info("socket"), config)
-    if tls is not None and context is not None:
-        try:
+    try:
+        _set_socket_options(writer.get_extra_info("socket"), config)
+        if tls is not None and context is not None:
             await tls.start(context, reader, writer, host)
-        except BaseException:
-            abort(writer, transport)
-            raise
+    except BaseException:
+        abort(writer, transport)
+        raise
     return reader, writer, transport
 
 
@@ -132,4 +135,7 @@ def _set_socket_options(sock: socket.socket | None, config: ProducerConfig) -> N
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, size in (socket.SO_SNDBUF, config.send_buffer_bytes), (socket.SO_RCVBUF, config.receive_buffer_bytes):
         if size >= 0:
-            sock.setsockopt(socket.SOL_SOCKET, option, size)
+            try:
+                sock.setsockopt(socket.SOL_SOCKET, option, size)
+            except OSError as error:  # on macOS, if it is too large; Linux takes the largest that it has
+                logger.info("the system does not accept a socket buffer of %d bytes: %s", size, error)

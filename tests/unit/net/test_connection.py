@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import re
 import socket
 import struct
@@ -289,6 +290,41 @@ async def test_socket_options_are_set(broker: FakeBroker, owner: Owner, monkeypa
     assert send_bytes >= 70_000  # Linux doubles them
     assert receive_bytes >= 50_000
     await end(connection)
+
+
+class Refusing:
+    """A socket that refuses options, as macOS does."""
+
+    family = socket.AF_INET
+
+    def __init__(self, *refused: int) -> None:
+        self.refused = refused
+        self.accepted: dict[int, int] = {}
+
+    def setsockopt(self, _: int, option: int, value: int) -> None:
+        if option in self.refused:
+            raise OSError(errno.ENOBUFS, "No buffer space available")
+        self.accepted[option] = value
+
+
+def test_a_buffer_that_the_system_does_not_have_is_done_without() -> None:
+    sock: Any = Refusing(socket.SO_SNDBUF)
+    opening._set_socket_options(sock, config(send_buffer_bytes=70_000, receive_buffer_bytes=50_000))
+    assert sock.accepted == {socket.TCP_NODELAY: 1, socket.SO_KEEPALIVE: 1, socket.SO_RCVBUF: 50_000}
+
+
+async def test_a_socket_that_takes_no_options_is_closed(
+    broker: FakeBroker, owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as one whose peer has already reset the connection, on macOS."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(opening, "_set_socket_options", refuse)
+    with pytest.raises(OSError, match="Invalid argument"):
+        await owner.open(broker)
+    await (await broker.connected.get()).gone.wait()
 
 
 # --- versions ---------------------------------------------------------------------------------------------------------
