@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from pyspark.sql.datasource import WriterCommitMessage
@@ -12,6 +14,14 @@ from aioproducer.records import PreparedTransaction, TopicPartition
 
 Ranges = list[tuple[int, int]]
 """Ascending ranges of (first, last) offset."""
+
+MOST_RANGES = 32
+"""The most ranges kept for a partition. If others write to it too, or each transaction leaves a marker in it, there are
+as many as batches or micro-batches: each task's message has them all, and a stream's totals would grow for ever."""
+
+SHOWN_RANGES = 3
+SHOWN_PARTITIONS = 20
+"""How many a line of the log has."""
 
 
 @dataclass(slots=True)
@@ -22,7 +32,8 @@ class Outcome:
         records: acknowledged records, without dead letters.
         bytes: of their keys and values, before compression.
         dead_letters: rows that went to the dead-letter topic instead.
-        offsets: offset ranges of the records by partition, dead letters included.
+        offsets: offset ranges of the records by partition, dead letters included. Of more than MOST_RANGES in a
+            partition, those with the smallest gaps are joined, so they may then contain offsets of other records.
     """
 
     records: int = 0
@@ -54,28 +65,40 @@ class Outcome:
         }
 
     def __str__(self) -> str:
-        places = "; ".join(
-            f"{partition} {', '.join(f'{first}-{last}' for first, last in ranges)}"
-            for partition, ranges in sorted(self.offsets.items())
-        )
+        shown = heapq.nsmallest(SHOWN_PARTITIONS, self.offsets.items())
+        places = "; ".join(f"{partition} {_shown(ranges)}" for partition, ranges in shown)
+        if (more := len(self.offsets) - SHOWN_PARTITIONS) > 0:
+            places += f"; {more:,} more partitions"
         letters = f", {self.dead_letters:,} dead letters" if self.dead_letters else ""
         return f"{self.records:,} records, {self.bytes:,} bytes{letters}: {places or 'nothing'}"
 
 
 def extended(ranges: Ranges, more: Ranges) -> Ranges:
-    """Join ranges with more ranges; may change and return the first list.
-
-    A producer's ranges arrive in ascending order, thousands of them if several tasks write to a partition; sorting all
-    of them for each chunk took time quadratic in the task's rows.
-    """
+    """Join ranges with more ranges, at most MOST_RANGES; may change and return the first list."""
     for first, last in more:
         if ranges and first <= ranges[-1][1]:
-            return joined([*ranges, *more])
+            ranges = joined([*ranges, *more])
+            break
         if ranges and first == ranges[-1][1] + 1:
             ranges[-1] = (ranges[-1][0], last)
         else:
             ranges.append((first, last))
-    return ranges
+    return ranges if len(ranges) <= MOST_RANGES else coarse(ranges)
+
+
+def coarse(ranges: Ranges) -> Ranges:
+    """Half of MOST_RANGES, with the widest of the gaps: half, so that it need not be done again for the next range."""
+    places = range(1, len(ranges))
+    widest = sorted(places, key=lambda place: ranges[place - 1][1] - ranges[place][0])[: MOST_RANGES // 2 - 1]
+    edges = [0, *sorted(widest), len(ranges)]
+    return [(ranges[begin][0], ranges[end - 1][1]) for begin, end in pairwise(edges)]
+
+
+def _shown(ranges: Ranges) -> str:
+    shown = [f"{first}-{last}" for first, last in ranges]
+    if len(ranges) > SHOWN_RANGES:
+        shown[SHOWN_RANGES - 1 : -1] = [f"{len(ranges) - SHOWN_RANGES} more"]
+    return ", ".join(shown)
 
 
 def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
