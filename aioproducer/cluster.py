@@ -30,6 +30,10 @@ OUTDATED_BELIEVED = 5
 of a recreated topic begin again, which nothing else shows before Kafka 2.8, and so do those of a cluster restored from
 a copy."""
 
+LONGEST_DOUBT_MS = 5_000
+"""How long a single broker's word that a usable topic is gone is not believed: a broker that has just started may know
+nothing of its topics for seconds."""
+
 MAX_GAP = 1024
 """Slack for gaps: partition numbers in an answer must be below this plus twice their count."""
 
@@ -62,6 +66,19 @@ class PartitionState(NamedTuple):
     error_code: int
 
 
+class Doubt(NamedTuple):
+    """The first of the answers in a row that said that a usable topic is gone."""
+
+    node_id: int
+    """Which broker gave it; negative if that is not known."""
+    since_ms: int
+
+    def is_over(self, node_id: int, now_ms: int) -> bool:
+        """Whether the same word from this broker settles the matter."""
+        is_another = node_id >= 0 and self.node_id >= 0 and node_id != self.node_id
+        return is_another or now_ms >= self.since_ms + LONGEST_DOUBT_MS
+
+
 @dataclass(frozen=True)
 class ClusterTopic:
     """One topic, immutable. It stays the same object as long as nothing about the topic changes.
@@ -77,6 +94,8 @@ class ClusterTopic:
     """From the newest answer; 0 if it had none."""
     outdated: int = 0
     """How many answers in a row named, for some partition, an older leader epoch than the known one."""
+    doubt: Doubt | None = None
+    """Set while the topic keeps its partitions although the newest answer had an error."""
 
     @cached_property
     def infos(self) -> tuple[PartitionInfo, ...]:
@@ -178,11 +197,18 @@ class Cluster:
                 self._topics[name] = topic
 
     def changes_by(
-        self, response: MetadataResponse, *, keep: Iterable[str] | None = None, reliable_epochs: bool = True
+        self,
+        response: MetadataResponse,
+        *,
+        node_id: int,
+        now_ms: int,
+        keep: Iterable[str] | None = None,
+        reliable_epochs: bool = True,
     ) -> Generator[None, None, ClusterChanges]:
         """What a broker's answer changes; a generator that pauses every few hundred partitions, for others' turns.
 
         Args:
+            node_id: whose answer it is; negative if that is not known.
             keep: the topics in use, after an answer about all of them; others are forgotten. None keeps all.
             reliable_epochs: False for answers before version 9, whose leader epochs may be stale (Kafka before 2.4).
         """
@@ -194,7 +220,10 @@ class Cluster:
         for answer in response.topics:
             if answer.name and (kept is None or answer.name in kept):
                 known = topics.get(answer.name) or self.topics.get(answer.name)
-                topic = yield from _merged_topic(known, answer, reliable_epochs)
+                if answer.error_code:
+                    topic = _failed_topic(known, answer.name, answer.error_code, node_id, now_ms)
+                else:
+                    topic = yield from _merged_topic(known, answer, reliable_epochs)
                 if topic is not known:
                     topics[answer.name] = topic
                 done += 1 + len(answer.partitions) % STEP
@@ -244,8 +273,6 @@ def _merged_topic(
     old: ClusterTopic | None, answer: MetadataResponseTopic, reliable_epochs: bool
 ) -> Generator[None, None, ClusterTopic]:
     name = answer.name or ""
-    if answer.error_code:
-        return _failed_topic(old, name, answer.error_code)
     same_id = old is not None and old.topic_id == answer.topic_id != ZERO_UUID
     known = () if old is None or _made_again(old.topic_id, answer.topic_id) else old.partitions
     outdated = False
@@ -271,16 +298,20 @@ def _merged_topic(
     return old if old == topic and old is not None else topic
 
 
-def _failed_topic(old: ClusterTopic | None, name: str, error_code: int) -> ClusterTopic:
+def _failed_topic(old: ClusterTopic | None, name: str, error_code: int, node_id: int, now_ms: int) -> ClusterTopic:
     """A topic for which the answer has an error.
 
-    One retriable error may come from a broker that is behind, e.g. one that has just started; dropping the partitions
-    would then turn senders away. The second in a row is believed.
+    A retriable one may come from a broker that is behind, e.g. one that has just started; dropping the partitions would
+    then turn senders away. It is believed when another broker agrees, or when no other answer came for some time. Until
+    then records go to the leaders, which know best.
     """
     if old is None:
         return ClusterTopic(name, error_code=error_code)
-    if not old.error_code and error_class(error_code).retriable:
-        return replace(old, error_code=error_code)
+    if old.partitions and error_class(error_code).retriable:
+        doubt = old.doubt or Doubt(node_id, now_ms)
+        if old.doubt is None or not doubt.is_over(node_id, now_ms):
+            doubted = replace(old, error_code=error_code, doubt=doubt)
+            return old if old == doubted else doubted
     failed = ClusterTopic(name, old.topic_id, error_code=error_code)
     return old if old == failed else failed
 

@@ -373,7 +373,13 @@ class Metadata:
             _check(response, connection)
             self._check_cluster(response, connection)
             changes = await _in_turns(
-                self.cluster.changes_by(response, keep=keep, reliable_epochs=version >= RELIABLE_EPOCHS_SINCE)
+                self.cluster.changes_by(
+                    response,
+                    node_id=connection.node_id,
+                    now_ms=self._now_ms(),
+                    keep=keep,
+                    reliable_epochs=version >= RELIABLE_EPOCHS_SINCE,
+                )
             )
         except ProtocolError as error:
             raise connection.nonsense(str(error)) from error

@@ -54,9 +54,14 @@ def returned_by(steps: Generator[None, None, ClusterChanges]) -> ClusterChanges:
             return changes
 
 
+def steps(cluster: Cluster, answer: MetadataResponse, **how: Any) -> Generator[None, None, ClusterChanges]:
+    """The steps of working an answer in, by default one of node 1."""
+    return cluster.changes_by(answer, **{"node_id": 1, "now_ms": 0, **how})
+
+
 def merge(cluster: Cluster, answer: MetadataResponse, **how: Any) -> ClusterChanges:
     """Work an answer in; returns what it changed."""
-    changes = returned_by(cluster.changes_by(answer, **how))
+    changes = returned_by(steps(cluster, answer, **how))
     cluster.adopt(changes)
     return changes
 
@@ -95,7 +100,7 @@ def test_nothing_but_changes_changes_it() -> None:
         cluster.topics["other"] = cluster.topics["t"]  # type: ignore[index]
     with pytest.raises(AttributeError):
         cluster.topics["t"].error_code = 7  # type: ignore[misc]
-    list(cluster.changes_by(response(topic(partition(0, leader=2, epoch=6)), nodes=(2,))))
+    list(steps(cluster, response(topic(partition(0, leader=2, epoch=6)), nodes=(2,))))
     cluster.changes_by_hints([LeaderHint("t", 0, 2, 6)], [Broker(4, "h4", 9092)])
     assert leaders(cluster) == [(1, 5)]
     assert list(cluster.brokers) == [1, 2, 3]
@@ -195,21 +200,41 @@ def test_unreliable_epochs_are_not_compared() -> None:
     assert leaders(cluster) == [(1, -1)]
 
 
-def test_one_retriable_topic_error_keeps_the_partitions_a_second_does_not() -> None:
-    """One broker may have old metadata; two such answers in a row are accepted."""
+def test_a_retriable_topic_error_keeps_the_partitions_until_another_broker_has_it_too() -> None:
+    """One that has just started may know nothing of the topic, while the leaders take records."""
     cluster = cluster_of(topic(partition(0)))
     known = cluster.partitions("t")
     assert merge(cluster, response(topic(error=3))).topics.keys() == {"t"}
-    assert cluster.partitions("t") == known
-    assert cluster.topics["t"].error_code == 3
-    merge(cluster, response(topic(error=3)))
+    for error, changed in (3, False), (3, False), (5, True):
+        assert bool(merge(cluster, response(topic(error=error)), now_ms=4_999).topics) is changed
+        assert cluster.partitions("t") == known
+        assert cluster.topics["t"].error_code == error
+    merge(cluster, response(topic(error=3)), node_id=2)
     assert cluster.partitions("t") is None
+
+
+def test_a_retriable_topic_error_is_believed_after_a_while() -> None:
+    """There may be no other broker."""
+    cluster = cluster_of(topic(partition(0)))
+    merge(cluster, response(topic(error=3)), now_ms=100_000)
+    merge(cluster, response(topic(error=3)), now_ms=104_999)
+    assert cluster.partitions("t")
+    merge(cluster, response(topic(error=3)), now_ms=105_000)
+    assert cluster.partitions("t") is None
+
+
+@pytest.mark.parametrize(("first", "second"), [(-1, 1), (1, -1), (-1, -2)])
+def test_a_bootstrap_server_may_be_any_broker(first: int, second: int) -> None:
+    cluster = cluster_of(topic(partition(0)))
+    merge(cluster, response(topic(error=3)), node_id=first)
+    merge(cluster, response(topic(error=3)), node_id=second)
+    assert cluster.partitions("t")
 
 
 def test_a_retriable_topic_error_is_over_with_a_good_answer() -> None:
     cluster = cluster_of(topic(partition(0)))
-    for answer in topic(error=3), topic(partition(0)), topic(error=3):
-        merge(cluster, response(answer))
+    for node_id, answer in (1, topic(error=3)), (1, topic(partition(0))), (2, topic(error=3)):
+        merge(cluster, response(answer), node_id=node_id)
         assert cluster.topics["t"].error_code == answer.error_code
         assert cluster.partitions("t")
 
@@ -275,13 +300,13 @@ def test_topics_without_a_name_are_skipped() -> None:
 
 def test_many_small_topics_are_merged_in_steps() -> None:
     answer = response(*(topic(partition(0), name=f"t{number}") for number in range(STEP)))
-    assert len(list(Cluster().changes_by(answer))) == 2
+    assert len(list(steps(Cluster(), answer))) == 2
 
 
 def test_a_large_answer_is_merged_in_steps() -> None:
     answer = response(topic(*(partition(number) for number in range(STEP * 3 + 1))))
     cluster = Cluster()
-    assert len(list(cluster.changes_by(answer))) == 3
+    assert len(list(steps(cluster, answer))) == 3
     merge(cluster, answer)
     assert len(cluster.topics["t"].partitions) == STEP * 3 + 1
 
@@ -293,7 +318,7 @@ def test_changes_in_parts() -> None:
         topic(*(partition(number) for number in range(STEP * 2)), name="large"),
         *(topic(partition(0), name=f"new{number}") for number in range(STEP)),
     )
-    changes = returned_by(cluster.changes_by(answer, keep=["large", *(f"new{number}" for number in range(STEP))]))
+    changes = returned_by(steps(cluster, answer, keep=["large", *(f"new{number}" for number in range(STEP))]))
     parts = list(changes.parts())
     assert [len(part.topics) for part in parts] == [STEP, 2, STEP // 2, STEP // 2]
     assert {name: topic for part in parts for name, topic in part.topics.items()} == changes.topics
@@ -343,10 +368,10 @@ def test_brokers_of_hints_are_added_or_moved() -> None:
 def test_a_hint_outlives_an_older_answer_that_is_worked_in_meanwhile() -> None:
     states = [partition(number) for number in range(1, STEP)]
     cluster = cluster_of(topic(partition(0), *states), topic(partition(0), name="u"))
-    steps = cluster.changes_by(response(topic(partition(0, epoch=6), *states), topic(partition(0), name="u")))
-    next(steps)  # the first topic has been compared with what was known
+    left = steps(cluster, response(topic(partition(0, epoch=6), *states), topic(partition(0), name="u")))
+    next(left)  # the first topic has been compared with what was known
     hints = [LeaderHint("t", 1, 2, 7), LeaderHint("u", 0, 3, 7)]
     cluster.adopt(cluster.changes_by_hints(hints))
-    cluster.adopt(returned_by(steps).with_leaders(hints))
+    cluster.adopt(returned_by(left).with_leaders(hints))
     assert leaders(cluster)[:3] == [(1, 6), (2, 7), (1, 5)]
     assert leaders(cluster, "u") == [(3, 7)]

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from aioproducer import cluster as cluster_module
 from aioproducer import metadata as metadata_module
 from aioproducer.cluster import Broker, Cluster, ClusterChanges, ClusterTopic, LeaderHint, PartitionState
 from aioproducer.config.producer_config import ProducerConfig
@@ -499,8 +500,37 @@ async def test_a_topic_made_again_is_a_new_one(cluster: FakeCluster) -> None:
         assert len(setup.metadata.cluster.topics["a"].partitions) == 1
 
 
-async def test_a_deleted_topic_that_nobody_needs_does_not_come_back(cluster: FakeCluster) -> None:
+async def test_a_broker_that_does_not_know_a_topic_is_not_believed_before_another_agrees(two: FakeCluster) -> None:
+    """One that has just started may know no topics for seconds, while the leaders take records."""
+    two.topics = {"a": [(2, 0)]}
+    async with running(two, retry_backoff_ms=1, retry_backoff_max_ms=1) as setup:
+        await setup.wait("a")
+
+        def behind(request: ReceivedRequest) -> MetadataResponse:
+            answer = two.answer(request)
+            missing = [MetadataResponseTopic(error_code=3, name=each.name, partitions=[]) for each in answer.topics]
+            return replace(answer, topics=missing)
+
+        two.brokers[0].on(MetadataRequest, behind)
+        asked = len(two.asked)
+        setup.metadata.request_update()
+        while len(two.asked) < asked + 5:
+            await two.brokers[0].next_request(MetadataRequest)
+        assert {node_id for node_id, _ in two.asked[asked:]} == {1}
+        assert setup.metadata.cluster.topics["a"].error_code == 3
+        assert setup.metadata.cluster.partitions("a")
+        setup.client.connect_soon(2)
+        await setup.until(lambda: not setup.metadata.cluster.topics["a"].error_code)
+        two.topics.clear()
+        setup.metadata.request_update()
+        await setup.until(lambda: not setup.metadata.cluster.partitions("a"))
+
+
+async def test_a_deleted_topic_that_nobody_needs_does_not_come_back(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The broker creates what a request asks for: the producer's own refreshes would undo the deletion."""
+    monkeypatch.setattr(cluster_module, "LONGEST_DOUBT_MS", 0)
     cluster.topics = {"a": [(1, 0)], "b": [(1, 0)]}
     async with running(cluster, retry_backoff_ms=1, retry_backoff_max_ms=1) as setup:
         await setup.wait("a")
@@ -522,7 +552,10 @@ async def test_a_deleted_topic_that_nobody_needs_does_not_come_back(cluster: Fak
         await waiting
 
 
-async def test_a_missing_topic_with_records_or_that_was_asked_for_may_be_created(cluster: FakeCluster) -> None:
+async def test_a_missing_topic_with_records_or_that_was_asked_for_may_be_created(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_module, "LONGEST_DOUBT_MS", 0)
     cluster.topics = {"a": [(1, 0)], "b": [(1, 0)]}
     async with running(cluster, retry_backoff_ms=1, retry_backoff_max_ms=1) as setup:
         for topic in "ab":
