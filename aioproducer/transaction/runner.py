@@ -15,7 +15,8 @@ epoch stays, and the next ``begin_transaction`` gets a new one from InitProducer
 must not take effect late: a gap in the sequences, or an EndTxn, AddPartitionsToTxn, AddOffsetsToTxn or TxnOffsetCommit
 that was written but not answered, whatever became of its repetitions.
 
-Some refusals do not say why: a leader knows a newer epoch, or the coordinator does not have our producer id.
+A transaction that is younger than ``transaction_timeout_ms`` can only have been ended by a newer producer. Other
+refusals do not say why: a leader knows a newer epoch, or the coordinator does not have our producer id.
 InitProducerId under our own id and epoch can tell. It is refused if a newer producer has the transactional id, which
 ends this one. Otherwise the coordinator aborted the transaction because it took too long, and returns the epoch that it
 created for that (KIP-588; brokers with V2 do this, older ones fence the producer here too); or it had forgotten the
@@ -56,6 +57,7 @@ from aioproducer.transaction.state import TransactionState, TransactionStates
 
 logger: logging.Logger = logging.getLogger("aioproducer.transaction")
 
+INVALID_PRODUCER_EPOCH = 47
 INVALID_TXN_STATE = 48
 INVALID_PRODUCER_ID_MAPPING = 49
 NOTHING_TO_END = frozenset((INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING))
@@ -146,6 +148,7 @@ class TransactionRunner:
         """EndTxn(commit) may have been sent, and was not refused."""
         self._maybe_committed = False
         self._prepared = False
+        self._began_ms = 0
 
     # --- life cycle ---------------------------------------------------------------------------------------------------
 
@@ -214,6 +217,7 @@ class TransactionRunner:
         self._commit_asked = False
         self._maybe_committed = False
         self._prepared = False
+        self._began_ms = self._now_ms()
         if self.on_begin is not None:
             self.on_begin()
         self._records.admit(True)
@@ -664,6 +668,14 @@ class TransactionRunner:
         return self._asking
 
     async def _ask(self, error: KafkaError) -> None:
+        if self._can_only_be_fenced(error):
+            told_fenced = ProducerFencedError(
+                f"a newer producer has the transactional id {self.transactional_id!r}: the transaction was ended "
+                f"although it was open for less than transaction_timeout_ms={self._transaction_timeout_ms}"
+            )
+            told_fenced.__cause__ = error
+            self._fatal(told_fenced)
+            return
         forgotten = error.code == INVALID_PRODUCER_ID_MAPPING
         told: KafkaError
         try:
@@ -689,6 +701,15 @@ class TransactionRunner:
                 )
             told.__cause__ = error
             self._spoil(told)
+
+    def _can_only_be_fenced(self, error: KafkaError) -> bool:
+        """Whether the coordinator can't have aborted the transaction for its age.
+
+        Then it must not be asked: a newer producer that is just starting, and waits for this transaction to be aborted,
+        would lose the transactional id again. Another process may have ended a prepared transaction.
+        """
+        is_ended = isinstance(error, ProducerFencedError) or error.code in (INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE)
+        return is_ended and not self._prepared and self._now_ms() - self._began_ms < self._transaction_timeout_ms
 
     def _fatal(self, error: KafkaError) -> None:
         if self.states.fail_fatally(error):

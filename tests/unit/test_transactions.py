@@ -41,10 +41,10 @@ async def prepared(cluster: FakeCluster) -> PreparedTransaction:
 
 
 @asynccontextmanager
-async def hurried_client(cluster: FakeCluster) -> AsyncIterator[TransactionClient]:
+async def hurried_client(cluster: FakeCluster, max_block_ms: int = 50) -> AsyncIterator[TransactionClient]:
     """A client whose max_block_ms is short once it has started."""
     async with TransactionClient(bootstrap_servers=cluster.bootstrap_servers) as client:
-        client._config = dataclasses.replace(client._config, max_block_ms=50)
+        client._config = dataclasses.replace(client._config, max_block_ms=max_block_ms)
         yield client
 
 
@@ -72,7 +72,7 @@ async def test_a_question_that_is_not_answered(cluster: FakeCluster) -> None:
 async def test_a_time_limit_tells_the_last_error_of_its_own_call(cluster: FakeCluster) -> None:
     cluster.faults.fail("DescribeTransactions", "COORDINATOR_LOAD_IN_PROGRESS", times=None)
     cluster.faults.fail("InitProducerId", "COORDINATOR_LOAD_IN_PROGRESS", times=None)
-    async with hurried_client(cluster) as client:
+    async with hurried_client(cluster, 1000) as client:  # time enough for an answer
         ends = await asyncio.gather(client.describe("one"), client.fence("other"), return_exceptions=True)
     for end, request in zip(
         ends,

@@ -73,6 +73,36 @@ async def test_the_older_is_fenced(any_kafka: KafkaCluster, point: str) -> None:
     assert await read_values(any_kafka, topic) == [b"younger", b"still there"]
 
 
+async def test_the_older_is_at_work_while_the_younger_starts(any_kafka: KafkaCluster) -> None:
+    """As in a rolling deployment: the younger gets the transactional id, and is not disturbed from then on."""
+    topic, name = await new_topic(any_kafka), new_name()
+
+    async def works() -> None:
+        async with producer_of(any_kafka, transactional_id=name) as older:
+            while True:
+                try:
+                    async with older.transaction():
+                        for _ in range(3):
+                            await older.send(topic, b"older")
+                            working.set()
+                except KafkaError as error:
+                    if error.fatal:
+                        raise
+
+    for _ in range(5):
+        working = asyncio.Event()
+        work = asyncio.create_task(works())
+        await working.wait()
+        async with producer_of(any_kafka, transactional_id=name) as younger:
+            for number in range(3):
+                async with younger.transaction():
+                    await younger.send(topic, b"younger %d" % number)
+            with pytest.raises(ProducerFencedError):
+                await work
+    values = [value for value in await read_values(any_kafka, topic) if value != b"older"]
+    assert values == [b"younger %d" % number for number in range(3)] * 5
+
+
 async def test_the_younger_may_be_idle(any_kafka: KafkaCluster) -> None:
     """It fences the older as soon as it has started."""
     topic, name = await new_topic(any_kafka), new_name()

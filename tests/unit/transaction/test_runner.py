@@ -201,10 +201,12 @@ class Scene:
         (await self.asked(InitProducerIdRequest)).good(epoch(0))
         await starting
 
-    async def begun(self, *, sent: bool = True) -> None:
-        """A scene with an open transaction in which something was sent."""
+    async def begun(self, *, sent: bool = True, old: bool = True) -> None:
+        """A scene with an open transaction in which something was sent, and which may have timed out if it is old."""
         await self.started()
         await self.runner.begin()
+        if old:
+            self.runner._began_ms -= self.runner._transaction_timeout_ms
         if sent:
             self.partitions.sent()
 
@@ -531,6 +533,31 @@ async def test_a_leader_knows_a_newer_epoch(version: int) -> None:
     await scene.runner.abort()
     assert scene.coordinators.is_quiet
     assert scene.sequences.epoch == 3
+
+
+async def test_a_leader_knows_a_newer_epoch_in_a_young_transaction(version: int) -> None:
+    """It can't have timed out. The coordinator is not asked, or it would take the id back from the newer producer."""
+    scene = Scene(version)
+    await scene.begun(old=False)
+    scene.runner.epoch_refused(InvalidProducerEpochError("old"))
+    await turns()
+    assert scene.coordinators.is_quiet
+    assert scene.state is S.FATAL_ERROR
+    with pytest.raises(ProducerFencedError, match=r"newer producer has the transactional id 'id'.*timeout_ms=1000"):
+        await scene.runner.commit()
+
+
+@pytest.mark.parametrize("error", [ProducerFencedError, InvalidTxnStateError])
+async def test_the_end_of_a_young_transaction_is_refused(error: type[KafkaError]) -> None:
+    scene = Scene(2)
+    await scene.begun(old=False)
+    commit = asyncio.create_task(scene.runner.commit())
+    (await scene.asked(EndTxnRequest)).bad(error("refused"), fatal=True)
+    with pytest.raises(ProducerFencedError) as raised:
+        await commit
+    assert raised.value.fatal
+    assert not raised.value.maybe_written
+    assert scene.coordinators.is_quiet
 
 
 async def test_a_leader_knows_a_newer_epoch_and_the_broker_is_old() -> None:
