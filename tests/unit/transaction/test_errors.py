@@ -65,7 +65,7 @@ TABLE = [
 @pytest.mark.parametrize(
     ("code", "expected", "api_key"), [(code, what, api) for code, what, apis in TABLE for api in apis]
 )
-def test_table(code: int, expected: Reaction, api_key: int) -> None:
+def test_the_reaction_depends_on_the_request_that_an_error_answers(code: int, expected: Reaction, api_key: int) -> None:
     """By the request that the error answers."""
     assert reaction_to_code(api_key, code) is expected
     assert reaction(api_key, broker_error(code)) is expected

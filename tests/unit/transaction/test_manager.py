@@ -316,7 +316,9 @@ def test_a_full_partition_does_not_hold_up_another(manager: TransactionManager) 
 # --- failures without a gap -------------------------------------------------------------------------------------------
 
 
-def test_rewind(one: Partition, manager: TransactionManager) -> None:
+def test_the_next_batch_reuses_the_sequence_of_one_that_is_not_in_the_log(
+    one: Partition, manager: TransactionManager
+) -> None:
     """If the last numbered batch is certainly not in the log, the next one gets its sequence: no gap, no bump."""
     one.ack(one.send())
     failed = one.send(records=7)

@@ -46,12 +46,12 @@ def test_another_transaction(state: str, started_ms: int) -> None:
     assert outcome_of(PREPARED, described(state, started_ms=started_ms)) is O.UNKNOWN
 
 
-def test_forgotten() -> None:
+def test_the_outcome_of_a_forgotten_id_is_unknown() -> None:
     """The cluster no longer knows the id."""
     assert outcome_of(PREPARED, None) is O.UNKNOWN
 
 
-def test_empty() -> None:
+def test_an_empty_transaction_stays_empty_even_if_its_id_is_forgotten() -> None:
     """Nothing was written, so there is no start time to compare."""
     assert outcome_of(PreparedTransaction("sink-1", 4000, 7, is_empty=True), None) is O.EMPTY
 

@@ -268,7 +268,7 @@ def version(request: pytest.FixtureRequest) -> int:
 # --- commit and abort -------------------------------------------------------------------------------------------------
 
 
-async def test_commit(version: int) -> None:
+async def test_a_commit_waits_for_the_records_before_it_asks(version: int) -> None:
     scene = Scene(version)
     await scene.begun()
     scene.records.pending = True
@@ -295,7 +295,7 @@ async def test_nothing_to_end(version: int, committed: bool) -> None:
     assert scene.state is S.READY
 
 
-async def test_abort(version: int) -> None:
+async def test_an_abort_drops_unsent_records_and_waits_for_the_others(version: int) -> None:
     """Unsent records are dropped; before V2, batches in doubt are retried until they are resolved."""
     scene = Scene(version)
     await scene.begun()
@@ -815,7 +815,7 @@ async def test_an_abort_waits_for_partitions_that_are_being_added() -> None:
     await abort
 
 
-async def test_offsets(version: int) -> None:
+async def test_the_group_of_offsets_is_added_only_before_v2(version: int) -> None:
     scene = Scene(version)
     await scene.begun(sent=False)
     sending = asyncio.create_task(scene.runner.send_offsets(OFFSETS, GROUP))

@@ -76,8 +76,7 @@ def test_every_call(start: TransactionState, name: str) -> None:
 
 
 @pytest.mark.parametrize("start", S)
-def test_records(start: TransactionState) -> None:
-    """Records and offsets are accepted only inside a transaction."""
+def test_records_and_offsets_are_accepted_only_inside_a_transaction(start: TransactionState) -> None:
     states = at(start)
     assert states.admits == (start is S.IN_TRANSACTION)
     if states.admits:
