@@ -40,7 +40,7 @@ NOW = 1000
 # --- ready: linger, full, memory, flush -------------------------------------------------------------------------------
 
 
-def test_lingers() -> None:
+def test_a_batch_is_ready_after_its_linger_and_not_before() -> None:
     """A batch is ready linger_ms after its first record, and not before."""
     accumulator = make_accumulator(linger_ms=5)
     topic = add_topic(accumulator)
@@ -645,7 +645,7 @@ def test_drain_of_an_unknown_broker() -> None:
     assert drain(make_accumulator(), 99) == []
 
 
-def test_mute() -> None:
+def test_a_partition_without_sequences_sends_one_batch_at_a_time() -> None:
     """With one request in flight per connection and no sequences, a partition sends one batch at a time."""
     accumulator = make_accumulator(batch_size=200, mutes=True)
     topic = add_topic(accumulator, leaders=[1, 1])

@@ -331,7 +331,7 @@ async def test_explicit_partition(door: Door) -> None:
     assert [batch.partition for batch in door.batches()] == [1]
 
 
-async def test_timestamps() -> None:
+async def test_a_record_has_the_time_of_the_call_or_the_given_one() -> None:
     """A record has the time of the call, in milliseconds, or the given timestamp."""
     clock = Clock()
     door = Door(clock=clock)
@@ -760,7 +760,7 @@ async def test_what_has_to_wait(why: str) -> None:
     submission.close()
 
 
-async def test_queueing() -> None:
+async def test_only_the_first_waiter_is_admitted_while_calls_wait() -> None:
     """While calls wait for memory only the first of them is admitted, and the accumulator knows that they wait."""
     door = Door()
     door._queueing = True
@@ -1009,7 +1009,7 @@ async def test_closed_before_the_first_step(door: Door) -> None:
     assert door.written() == []
 
 
-async def test_reuse(quick: Door) -> None:
+async def test_a_submission_is_awaited_once(quick: Door) -> None:
     """A second await is refused, as for a coroutine."""
     submission = quick.submit("orders", b"v")
     await submission

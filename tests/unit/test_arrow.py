@@ -287,7 +287,7 @@ def view(size: int, number: int, offset: int) -> bytes:
         (view(2**31 - 1, 0, 2**31 - 1), "outside of its buffer"),
     ],
 )
-def test_views(spoiled: bytes, told: str) -> None:
+def test_a_view_outside_of_its_buffer_is_refused(spoiled: bytes, told: str) -> None:
     """Views into missing buffers, or beyond a buffer's end."""
     batch = Batch({"value": VIEWS})
     batch.buffer(batch.column("value"), 1, view(5, 0, 0) + spoiled)

@@ -134,7 +134,7 @@ def failures(deliveries: list[Delivery]) -> set[type]:
 # --- acknowledged -----------------------------------------------------------------------------------------------------
 
 
-async def test_acknowledged() -> None:
+async def test_an_acknowledged_batch_has_offsets_and_frees_its_memory() -> None:
     """No error: the records have their offsets, the memory is free, the partition continues."""
     bench = Bench()
     batch, deliveries = bench.sent()
@@ -193,7 +193,7 @@ FATAL = {31, 35, 53, 90}
 
 
 @pytest.mark.parametrize("code", RETRIED)
-async def test_retried(code: int) -> None:
+async def test_a_retriable_code_requeues_the_batch_after_a_back_off(code: int) -> None:
     """A retriable code requeues the batch, with its sequence, after a back-off."""
     bench = Bench(retry_backoff_ms=100)
     batch, deliveries = bench.sent()
@@ -211,7 +211,7 @@ async def test_retried(code: int) -> None:
 
 
 @pytest.mark.parametrize("code", FAILED)
-async def test_failed(code: int) -> None:
+async def test_any_other_code_ends_the_batch_with_an_error_that_says_why(code: int) -> None:
     """Any other code ends the batch; the error names topic, partition, broker and what the broker said."""
     bench = Bench()
     batch, deliveries = bench.sent()
@@ -432,7 +432,7 @@ async def test_named_records_may_be_written_by_an_earlier_attempt() -> None:
 
 
 @pytest.mark.parametrize("code", TOO_LARGE)
-async def test_split(code: int) -> None:
+async def test_a_batch_too_large_for_the_broker_is_split(code: int) -> None:
     """A batch that is too large for the broker is split; that counts as neither retry nor failure."""
     bench = Bench(retries=0, idempotent=False)
     batch, deliveries = bench.sent(8)
