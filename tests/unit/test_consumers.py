@@ -63,7 +63,7 @@ def test_confluent_positions() -> None:
     }
 
 
-async def test_aiokafka() -> None:
+async def test_group_and_positions_of_an_aiokafka_consumer_are_read() -> None:
     """What it has not read from yet, or can't, is left out: nothing waits for its position."""
     aiokafka = pytest.importorskip("aiokafka")
     state = pytest.importorskip("aiokafka.consumer.subscription_state").SubscriptionState()

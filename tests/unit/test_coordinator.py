@@ -388,7 +388,7 @@ async def test_what_was_not_asked_was_not_done(cluster: ScriptedCluster) -> None
     assert not asking.lost
 
 
-async def test_closed(cluster: ScriptedCluster) -> None:
+async def test_nothing_is_retried_once_the_producer_is_closed(cluster: ScriptedCluster) -> None:
     """There are no more retries once the producer is closed."""
     asking = Asking(cluster)
     cluster.brokers[1].answers["EndTxn"] = [ProducerClosedError("closed")]

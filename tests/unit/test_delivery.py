@@ -45,7 +45,7 @@ async def turns(count: int = 3) -> None:
 # --- what it tells ----------------------------------------------------------------------------------------------------
 
 
-async def test_metadata(accumulator: RecordAccumulator) -> None:
+async def test_an_acknowledged_record_has_its_own_offset(accumulator: RecordAccumulator) -> None:
     """An acknowledged record has its offset: the batch's offset plus its position in the batch."""
     batch, deliveries = filled(accumulator, 3, size=9)
     batch.complete(100, -1)
@@ -86,8 +86,7 @@ async def test_log_append_time(accumulator: RecordAccumulator) -> None:
     assert [delivery.result().timestamp_ms for delivery in deliveries] == [1_800_000_000_000] * 2
 
 
-async def test_pending(accumulator: RecordAccumulator) -> None:
-    """A pending record has neither result nor exception."""
+async def test_a_pending_record_has_neither_result_nor_exception(accumulator: RecordAccumulator) -> None:
     batch, delivery = one(accumulator)
     assert not delivery.done()
     assert (delivery.topic, delivery.partition) == ("orders", 0)
@@ -104,7 +103,7 @@ async def test_pending(accumulator: RecordAccumulator) -> None:
     assert "acknowledged" in repr(delivery)
 
 
-async def test_failed(accumulator: RecordAccumulator) -> None:
+async def test_a_failed_record_raises_a_new_copy_of_its_error_each_time(accumulator: RecordAccumulator) -> None:
     """A failed record raises its error, each time a new copy with the same attributes."""
     batch, delivery = one(accumulator)
     error = NotLeaderOrFollowerError("orders-0: moved", maybe_written=True)

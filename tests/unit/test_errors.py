@@ -103,8 +103,7 @@ def test_table_holds_every_code_once() -> None:
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_flags(code: int) -> None:
-    """Each class has the flags that a producer acts on."""
+def test_each_class_has_the_flags_that_a_producer_acts_on(code: int) -> None:
     cls = error_class(code)
     assert cls.code == code
     assert cls.retriable == (code in RETRIABLE)
@@ -197,7 +196,7 @@ def test_second_bases(name: str, base: type[BaseException]) -> None:
         (DeliveryErrors, "DELIVERY_ERRORS"),
     ],
 )
-def test_name(cls: type[KafkaError], name: str) -> None:
+def test_an_error_has_kafkas_name_or_one_in_that_style(cls: type[KafkaError], name: str) -> None:
     """Kafka's name for its codes; for other errors, the class name in that style."""
     assert cls.name == name
 

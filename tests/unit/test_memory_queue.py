@@ -159,7 +159,7 @@ async def test_tells_when_somebody_waits() -> None:
     assert memory.changes == [True, False, True, False]
 
 
-async def test_deadline() -> None:
+async def test_a_wait_ends_at_its_deadline_and_those_behind_it_go_on() -> None:
     """At its deadline a wait ends with None; those behind it go on."""
     memory = Memory()
     first, second = memory.want(100, past_ms()), memory.want(10)

@@ -116,7 +116,7 @@ def test_some_of_it() -> None:
     assert dict(metrics.values("producer-node-metrics", "node--1", names, START_MS)) == {"request-total": 1.0}
 
 
-def test_logins() -> None:
+def test_logins_are_counted_and_repeated_ones_timed() -> None:
     metrics = ProducerMetrics()
     metrics.record_login(START_MS)
     metrics.record_login_failed(START_MS)
@@ -139,7 +139,7 @@ def test_before_anything_happened() -> None:
         assert math.isnan(value) if name.endswith(("-avg", "-max")) else value == 0.0, name
 
 
-def test_batches() -> None:
+def test_batches_are_counted_in_all_and_by_topic() -> None:
     metrics = ProducerMetrics()
     send(metrics, START_MS)
     send(

@@ -31,6 +31,6 @@ def test_records_without_a_key_are_left_to_the_built_in_choice(name: str) -> Non
 
 
 @pytest.mark.parametrize(("name", "key"), [("random", b"k"), ("random", None), ("consistent_random", b"")])
-def test_anywhere(name: str, key: bytes | None) -> None:
+def test_a_random_choice_reaches_every_partition(name: str, key: bytes | None) -> None:
     chosen = Counter(LIBRDKAFKA[name]("orders", key, b"v", PARTITIONS) for _ in range(2_000))
     assert set(chosen) == set(range(7))
