@@ -1225,7 +1225,7 @@ async def test_interceptors_hear_of_failures(broker: ProducingBroker) -> None:
 # --- flush ------------------------------------------------------------------------------------------------------------
 
 
-async def test_flush(broker: ProducingBroker) -> None:
+async def test_flush_waits_for_earlier_records_and_not_for_later_ones(broker: ProducingBroker) -> None:
     """flush sends lingering batches and waits for their end; later records can't delay it."""
     async with producer_of(broker, linger_ms=60_000, delivery_timeout_ms=200_000) as producer:
         called: list[Delivery] = []

@@ -173,8 +173,7 @@ async def test_one_request_at_a_time() -> None:
     ],
     ids=["14", "15", "51", "lost", "loading", "nonsense"],
 )
-async def test_repeated(trouble: Callable[[], Answer]) -> None:
-    """Temporary errors are retried until there is an id."""
+async def test_temporary_errors_are_retried_until_there_is_an_id(trouble: Callable[[], Answer]) -> None:
     bench = Bench(trouble(), trouble(), given())
     await bench.run()
     assert bench.transactions.producer_id == 4000
@@ -235,8 +234,7 @@ async def test_closed_meanwhile() -> None:
     assert bench.transactions.needs_producer_id
 
 
-async def test_cancelled() -> None:
-    """The request ends when it is cancelled."""
+async def test_the_request_ends_when_it_is_cancelled() -> None:
     bench = Bench()
     bench.request.start()
     await asyncio.sleep(0)

@@ -195,7 +195,7 @@ def test_batches_of_any_size(some: list[PlainRecord], batch_size: int) -> None:
 
 @settings(max_examples=25)
 @given(st.lists(records, min_size=1, max_size=6), st.sampled_from(["gzip", "snappy", "lz4", "zstd"]), block_sizes)
-def test_compressed(some: list[PlainRecord], name: str, block_bytes: int) -> None:
+def test_a_sealed_batch_is_compressed_only_if_that_helps(some: list[PlainRecord], name: str, block_bytes: int) -> None:
     """A sealed batch names its codec, and has the same records; it stays uncompressed if compression does not help."""
     (batch,) = write(writer_of_one_batch(block_bytes), some, codec_name=name)
     told = reference.decoded(batch_bytes(batch))
@@ -237,7 +237,7 @@ def test_any_number_of_headers(count: int) -> None:
 
 
 @pytest.mark.parametrize("delta", [1, -1, 63, -64, 64, 2**31, -(2**31), TIME, -TIME, MAX_TIME - TIME])
-def test_timestamps(delta: int) -> None:
+def test_timestamp_deltas_may_be_negative_and_long(delta: int) -> None:
     """Deltas may be negative and take up to ten bytes; the base is the first timestamp, the maximum the greatest."""
     some = [PlainRecord(TIME, None, b"1"), PlainRecord(TIME + delta, None, b"2"), PlainRecord(TIME, None, b"3")]
     (batch,) = write(make_accumulator(), some)

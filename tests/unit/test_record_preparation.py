@@ -36,7 +36,7 @@ def record(value: Any = b"value", key: Any = b"key", **fields: Any) -> Record:
 # --- nothing to do ----------------------------------------------------------------------------------------------------
 
 
-def test_trivial() -> None:
+def test_preparation_is_trivial_if_no_user_code_has_to_run() -> None:
     """Whether any user code has to run."""
     assert preparation().is_trivial
     for option in (
@@ -98,14 +98,14 @@ async def later(value: Any) -> bytes:
     return b"later " + str(value).encode()
 
 
-async def test_functions() -> None:
+async def test_key_and_value_have_functions_of_their_own() -> None:
     """A function gets the value and returns bytes; key and value have their own."""
     prepared = preparation(key_serializer=lambda key: b"k%d" % key, value_serializer=lambda value: b"v%d" % value)
     assert prepared.serialize_nowait(record(5, 6)) == (b"k6", b"v5")
     assert await prepared.serialize(record(5, 6)) == (b"k6", b"v5")
 
 
-async def test_objects() -> None:
+async def test_an_object_with_serialize_gets_topic_and_headers() -> None:
     """An object with serialize() gets topic and headers, too."""
     key, value = Aware(), AwareLater()
     prepared = preparation(key_serializer=key, value_serializer=value)
@@ -136,7 +136,7 @@ async def test_null_is_not_serialized() -> None:
 @pytest.mark.parametrize(
     ("result", "expected"), [(None, None), ("text", b"text"), (bytearray(b"a"), b"a"), (memoryview(b"m"), b"m")]
 )
-async def test_results(result: Any, expected: bytes | None) -> None:
+async def test_a_serializer_may_return_none_text_or_any_bytes_like_object(result: Any, expected: bytes | None) -> None:
     """A serializer may return None, str, or any bytes-like object."""
     prepared = preparation(value_serializer=lambda _: result)
     assert (await prepared.serialize(record(5)))[1] == expected
@@ -225,7 +225,7 @@ async def test_cancelled_in_a_serializer() -> None:
 # --- partitioner ------------------------------------------------------------------------------------------------------
 
 
-def test_partitioner() -> None:
+def test_the_partitioner_decides_unless_the_record_names_a_partition() -> None:
     """It gets the topic, the serialized key and value, and the partitions; its choice is used."""
     seen: list[Any] = []
 

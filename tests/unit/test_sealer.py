@@ -118,7 +118,7 @@ async def test_not_compressed() -> None:
     assert bench.sealer.plain(batch) == batch.contents()
 
 
-async def test_level() -> None:
+async def test_the_configured_level_is_used() -> None:
     """The level of the config is used."""
     data = b"".join(b"%d," % (number * number) for number in range(20_000))
     sizes = []

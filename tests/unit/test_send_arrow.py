@@ -199,7 +199,7 @@ async def both_logs(data: Any, rows: list[dict[str, Any]], **configs: Any) -> li
 
 
 @given(tables(), st.sampled_from(sorted(USER_CODE)))
-def test_pyarrow(case: tuple[pa.Table, list[dict[str, Any]]], path: str) -> None:
+def test_a_table_gives_the_same_log_as_single_records(case: tuple[pa.Table, list[dict[str, Any]]], path: str) -> None:
     """Every type of every column, chunks, slices, nulls."""
     table, rows = case
     arrow, single = asyncio.run(both_logs(table, rows, **USER_CODE[path]))
@@ -208,7 +208,7 @@ def test_pyarrow(case: tuple[pa.Table, list[dict[str, Any]]], path: str) -> None
 
 @given(tables())
 @settings(max_examples=30)
-def test_polars(case: tuple[pa.Table, list[dict[str, Any]]]) -> None:
+def test_a_polars_frame_gives_the_same_log_as_single_records(case: tuple[pa.Table, list[dict[str, Any]]]) -> None:
     """The same rows as a polars data frame."""
     _, rows = case
     schema = {
@@ -242,7 +242,7 @@ DUCKDB_QUERY = """
 
 
 @each_path
-async def test_duckdb(configs: dict[str, Any]) -> None:
+async def test_a_duckdb_query_gives_the_same_log_as_single_records(configs: dict[str, Any]) -> None:
     """The result of a query, as a stream."""
     rows = [
         {
@@ -259,7 +259,7 @@ async def test_duckdb(configs: dict[str, Any]) -> None:
     assert arrow == single
 
 
-async def test_pandas(broker: ProducingBroker) -> None:
+async def test_a_pandas_frame_is_sent_through_pyarrow(broker: ProducingBroker) -> None:
     """Data frames of pandas have the interface too, through pyarrow."""
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"key": ["a", None], "value": [b"1", b"2"]})

@@ -556,7 +556,9 @@ async def test_memory_that_stays_away(broker: ProducingBroker, configs: dict[str
 
 
 @each_path
-async def test_cancelled(broker: ProducingBroker, configs: dict[str, Any]) -> None:
+async def test_a_cancelled_call_admits_no_more_and_loses_nothing_admitted(
+    broker: ProducingBroker, configs: dict[str, Any]
+) -> None:
     """Admission stops, admitted records go on, and nothing else is affected."""
     broker.holding = True
     async with producer_of(broker, buffer_memory=32_768, batch_size=16_384, **configs) as producer:

@@ -316,7 +316,7 @@ async def turns(count: int = 5) -> None:
 # --- what is in a request ---------------------------------------------------------------------------------------------
 
 
-async def test_request() -> None:
+async def test_a_request_has_acks_timeout_client_id_and_numbered_batches() -> None:
     """A request has acks, timeout and client id, and the batches with their sequences."""
     bench = Bench(partitions=2, acks="all", request_timeout_ms=1234)
     bench.put(b"zero", partition=0)
@@ -350,8 +350,7 @@ async def test_metadata_hears_now_and_then_that_a_topic_is_in_use() -> None:
 
 
 @pytest.mark.parametrize(("acks", "expected"), [("all", -1), (1, 1)])
-async def test_acks(acks: Any, expected: int) -> None:
-    """acks is sent as configured."""
+async def test_acks_is_sent_as_configured(acks: Any, expected: int) -> None:
     bench = Bench(acks=acks)
     assert bench.send().request.acks == expected
 
@@ -472,7 +471,7 @@ async def test_the_loop_has_its_turn_between_large_requests() -> None:
 # --- when it sends ----------------------------------------------------------------------------------------------------
 
 
-async def test_linger() -> None:
+async def test_an_open_batch_is_sent_after_its_linger() -> None:
     """An open batch is sent after its linger, with nothing else to wake the sender."""
     bench = Bench(linger_ms=3)
 
@@ -683,7 +682,7 @@ async def test_expiry_wakes_it() -> None:
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
-async def test_acknowledged() -> None:
+async def test_an_answer_ends_its_batches_and_wakes_the_sender() -> None:
     """An answer ends its batches, notifies the owner, and wakes the sender."""
     bench = Bench(partitions=2)
     deliveries = [bench.put(partition=partition) for partition in (0, 1)]
@@ -724,7 +723,7 @@ async def test_topic_made_again_in_flight() -> None:
 
 
 @pytest.mark.parametrize(("version", "throttled"), [(5, False), (6, True), (13, True)])
-async def test_throttled(version: int, throttled: bool) -> None:
+async def test_a_throttle_time_is_honoured_from_produce_6_on(version: int, throttled: bool) -> None:
     """A throttle time is honoured from Produce 6 on; before, the broker had waited itself (KIP-219)."""
     bench = Bench(version=version)
     before = bench.now_ms()
@@ -892,7 +891,7 @@ async def test_fail_all() -> None:
 # --- metrics ----------------------------------------------------------------------------------------------------------
 
 
-async def test_metrics() -> None:
+async def test_what_is_sent_is_counted_under_kafkas_names() -> None:
     """Requests, batches, records and answers are counted under Kafka's names."""
     bench = Bench(partitions=2)
     for partition in 0, 0, 1:

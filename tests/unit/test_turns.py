@@ -40,7 +40,7 @@ def of(budget: Budget) -> Turns:
     return Turns(asyncio.get_running_loop(), budget.begin)
 
 
-async def test_alone() -> None:
+async def test_each_wait_of_a_lone_call_is_one_turn() -> None:
     """Each wait is one turn of the loop."""
     budget = Budget()
     await budget.work(of(budget), "a", 10)
