@@ -64,7 +64,7 @@ def totals(**fields: Any) -> Totals:
         ("1970-01-01T00:00:01.5Z", 1_500),
     ],
 )
-def test_moments(text: str | None, expected: int | None) -> None:
+def test_a_moment_may_lack_its_time_or_have_a_time_zone(text: str | None, expected: int | None) -> None:
     assert moment_ms(text, "--since") == expected
 
 
@@ -81,7 +81,7 @@ def test_what_is_no_moment(text: str) -> None:
         moment_ms(text, "--since")
 
 
-def test_pairs() -> None:
+def test_the_name_of_a_pair_ends_at_the_first_equals_sign() -> None:
     assert pairs(["a=1", "b=c=d"], "--spark-config") == {"a": "1", "b": "c=d"}
     with pytest.raises(CommandError, match="--spark-config takes name=value"):
         pairs(["secret"], "--spark-config")

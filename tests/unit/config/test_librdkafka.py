@@ -259,7 +259,7 @@ def test_what_java_says_in_its_jaas_config(configs: dict[str, Any], jaas: str | 
         ({"acks": "most"}, "acks='most'"),
     ],
 )
-def test_errors(configs: dict[str, Any], message: str) -> None:
+def test_a_wrong_config_is_refused_with_what_is_wrong(configs: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         config_of(configs)
     assert message in str(caught.value)

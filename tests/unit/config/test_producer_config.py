@@ -49,7 +49,7 @@ def partition(topic: str, key: bytes | None, value: bytes | None, partitions: tu
 # --- defaults and objects ---------------------------------------------------------------------------------------------
 
 
-def test_defaults() -> None:
+def test_what_is_not_given_has_its_default() -> None:
     config = parse()
     assert config.bootstrap_servers == (("localhost", 9092),)
     assert config.client_id == "producer-7"
@@ -76,7 +76,7 @@ def test_cannot_be_changed() -> None:
         parse().acks = 0  # type: ignore[misc]
 
 
-def test_pickles() -> None:
+def test_a_config_survives_pickling() -> None:
     config = parse(acks=1, key_serializer=serializers.integer)
     assert pickle.loads(pickle.dumps(config)) == config
 
@@ -198,7 +198,7 @@ def test_names_must_be_strings(parser: Any) -> None:
         parser({"bootstrap_servers": "a:1", 5: 1})
 
 
-def test_aliases() -> None:
+def test_partitioner_and_interceptors_are_names_of_the_configs_too() -> None:
     interceptor = Interceptor()
     assert parse(partitioner=partition).partitioner_class is partition
     assert parse(interceptors=[interceptor]).interceptor_classes == (interceptor,)
@@ -252,14 +252,14 @@ def test_names_of_the_jvm_are_refused_with_a_hint(name: str) -> None:
         ("sasl_login_refresh_window_jitter", 0.05, 0.05),
     ],
 )
-def test_value(name: str, value: object, expected: object) -> None:
+def test_a_value_may_be_typed_or_written_as_in_java(name: str, value: object, expected: object) -> None:
     assert getattr(parse(**{name: value}), name) == expected
 
 
 @pytest.mark.parametrize(
     ("value", "expected"), [("all", -1), ("-1", -1), (-1, -1), (1, 1), (" 1 ", 1), (0, 0), ("0", 0)]
 )
-def test_acks(value: object, expected: int) -> None:
+def test_acks_may_be_all_or_a_number(value: object, expected: int) -> None:
     assert parse(acks=value).acks == expected
 
 
@@ -454,7 +454,7 @@ def test_any_value_is_taken_or_refused(name: str, value: object) -> None:
         ("PLAINTEXT://a:9092", [("a", 9092)]),
     ],
 )
-def test_servers(value: object, expected: list[tuple[str, int]]) -> None:
+def test_servers_may_be_a_list_or_text_with_commas(value: object, expected: list[tuple[str, int]]) -> None:
     assert parse(bootstrap_servers=value).bootstrap_servers == tuple(expected)
 
 
@@ -693,7 +693,7 @@ def write(path: Path, text: str) -> Path:
     return file
 
 
-def test_properties(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_that_a_java_producer_uses_is_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "aioproducer.config")
     file = write(
         tmp_path,

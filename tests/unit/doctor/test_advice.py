@@ -139,7 +139,7 @@ def test_configs_of_the_topic(configs: dict[str, str], values: dict[str, str], c
         (102_015, Status.OK, "ahead of"),
     ],
 )
-def test_clocks(broker_ms: int, status: Status, said: str) -> None:
+def test_a_clock_far_from_the_brokers_is_a_warning(broker_ms: int, status: Status, said: str) -> None:
     written = RecordMetadata("orders", 0, 7, broker_ms, -1, -1)
     found = topics.of_clocks("orders", written, 100_000, 100_020)
     assert found.status is status

@@ -51,7 +51,7 @@ def test_requests_tell_older_releases(ranges: dict[int, int], release: str) -> N
     assert versions.kafka_version(told(ranges)) == release
 
 
-def test_features() -> None:
+def test_features_follow_the_brokers_apis_and_the_finalized_levels() -> None:
     new = versions.features_of(told({0: 13, 22: 5, 26: 5, 71: 0}, 30, 2))
     assert all(new.values())
     kept_back = versions.features_of(told({0: 13, 22: 5, 26: 5, 71: 0}, 30, 1))

@@ -97,7 +97,7 @@ def test_transactions_have_their_log_in_the_checkpoint() -> None:
     assert job.transactional == Transactional("p", "/log", "2013-01-01")
 
 
-def test_audit() -> None:
+def test_statements_of_an_audit_need_the_audit() -> None:
     options = SinkOptions.parse({"kafka.bootstrap.servers": "x:1", "Audit": "TRUE", "auditStatements": "/s"})
     assert (options.audit, options.audit_statements) == (True, "/s")
     assert not SinkOptions.parse({"kafka.bootstrap.servers": "x:1"}).audit

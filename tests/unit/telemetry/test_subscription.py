@@ -74,7 +74,7 @@ def test_an_id_as_kafka_writes_it() -> None:
     assert readable(ID) == "AAECAwQFBgcICQoLDA0ODw"
 
 
-def test_codecs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_codec_that_can_be_used_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first codec that is known, installed, and was not refused."""
     found = subscription(accepted_compression_types=[9, 2, 4, 1])
     assert found.codec(()).name == "snappy"

@@ -148,7 +148,7 @@ def test_a_picture_needs_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.stderr == "aioproducer: matplotlib must be installed: pip install 'aioproducer[perf]'\n"
 
 
-def test_bars() -> None:
+def test_a_bar_is_as_long_as_its_part() -> None:
     assert [bar(part, 4) for part in (0, 0.001, 0.5, 1, 7)] == ["", "▏", "██", "████", "████"]
     assert sparks([0, 1, 2]) == "▁▅█"
     assert sparks([0, 0]) == "▁▁"

@@ -21,7 +21,9 @@ def row(number: int, **fields: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("times", [1, 30])
 @pytest.mark.parametrize("latencies", [0, 3, 6])
-def test_pictures(tmp_path: Path, times: int, latencies: int) -> None:
+def test_the_legends_have_the_counts_and_unknown_latencies_are_not_drawn(
+    tmp_path: Path, times: int, latencies: int
+) -> None:
     """The legend has the counts, because one record among millions can't be seen; unknown values are not drawn."""
     known = dict.fromkeys(LATENCIES[:latencies], 10)
     by_time = [row(number, **(known if number % 2 == 0 else {})) for number in range(times)]
