@@ -55,8 +55,7 @@ def test_uvarint_beyond_32_bits(data: str) -> None:
 
 @pytest.mark.parametrize("length", LENGTHS, ids=["int16", "int32", "compact"])
 @pytest.mark.parametrize("value", [0, 1, 126, 127, 128, 16_383, 16_384, 32_767, codec.NULL])
-def test_lengths(length: Length, value: int) -> None:
-    """A length comes back, null included."""
+def test_a_length_comes_back_null_included(length: Length, value: int) -> None:
     out = bytearray()
     length.write(value, out)
     assert length.read(bytes(out), 0) == (value, len(out))
@@ -82,7 +81,7 @@ def test_lengths(length: Length, value: int) -> None:
         (codec.array(codec.string(COMPACT_LENGTH, nullable=False), COMPACT_LENGTH, nullable=False), ["a"], "020261"),
     ],
 )
-def test_types(wire_type: Codec, value: Any, expected: str) -> None:
+def test_each_type_is_written_as_in_kafkas_protocol_guide(wire_type: Codec, value: Any, expected: str) -> None:
     """Each type is written as in Kafka's protocol guide, and read from the middle of other bytes."""
     assert written(wire_type, value).hex() == expected
     assert wire_type.read(b"\xee" + bytes.fromhex(expected) + b"\xee", 1) == (value, 1 + len(expected) // 2)

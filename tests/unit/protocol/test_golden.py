@@ -102,13 +102,13 @@ def check(entry: dict[str, Any], kind: str) -> None:
 
 
 @pytest.mark.parametrize("entry", golden("Request"))
-def test_request(entry: dict[str, Any]) -> None:
+def test_requests_have_kafkas_bytes(entry: dict[str, Any]) -> None:
     """A request built from the fields gives Kafka's bytes, and Kafka's bytes give the fields."""
     check(entry, "Request")
 
 
 @pytest.mark.parametrize("entry", golden("Response"))
-def test_response(entry: dict[str, Any]) -> None:
+def test_responses_have_kafkas_bytes(entry: dict[str, Any]) -> None:
     """A response built from the fields gives Kafka's bytes, and Kafka's bytes give the fields."""
     check(entry, "Response")
 

@@ -307,7 +307,7 @@ def read_or_refused(cls: type[Message], body: bytes, version: int) -> Message | 
 @each_message
 @given(data=st.data())
 @in_few_examples
-def test_truncated(cls: type[Message], data: st.DataObject) -> None:
+def test_a_body_of_the_wrong_length_is_refused(cls: type[Message], data: st.DataObject) -> None:
     """A body that ends early is refused wherever it ends, and so is one with a byte too many."""
     _, version, body = data.draw(encoded(cls))
     for end in range(len(body)):
@@ -329,7 +329,7 @@ def test_random_bytes(cls: type[Message], data: st.DataObject) -> None:
 @each_message
 @given(data=st.data())
 @in_few_examples
-def test_damaged(cls: type[Message], data: st.DataObject) -> None:
+def test_a_damaged_body_is_a_message_or_a_protocol_error(cls: type[Message], data: st.DataObject) -> None:
     """A valid body with some bytes changed is a message or a ProtocolError."""
     _, version, body = data.draw(encoded(cls))
     if body:
@@ -340,7 +340,7 @@ def test_damaged(cls: type[Message], data: st.DataObject) -> None:
 
 
 @each_message
-def test_noise(cls: type[Message]) -> None:
+def test_noise_costs_no_more_memory_than_its_size(cls: type[Message]) -> None:
     """Large random data, in which counts and lengths are sometimes plausible, costs no more memory than its size."""
     rng = random.Random(5)
     noise = [bytes(rng.choice([0, 1, 2, 3, rng.randrange(256)]) for _ in range(2_000)) for _ in range(20)]

@@ -41,7 +41,7 @@ def test_list_response() -> None:
     assert ListTransactionsResponse.decode(data, 2).transaction_states == [state]
 
 
-def test_describe() -> None:
+def test_a_described_transaction_has_its_state_times_and_partitions() -> None:
     """The ids go out, and come back with state, timeout, start, producer id, epoch and partitions."""
     assert DescribeTransactionsRequest(transactional_ids=["id"]).encode(0) == b"\x02\x03id\0"
     data = (
