@@ -136,7 +136,7 @@ def test_any_struct_is_read_back(point: Point) -> None:
         (OrjsonSerializer(typing.Any | None), 5, 5),
     ],
 )
-def test_values(serializer: JsonSerializer, value: Any, expected: Any) -> None:
+def test_a_value_is_written_as_json_of_its_type(serializer: JsonSerializer, value: Any, expected: Any) -> None:
     assert written(serializer, value) == expected
 
 

@@ -562,7 +562,7 @@ async def test_it_ends_though_a_token_provider_ignores_that(cluster: FakeCluster
 # --- probes and errors ------------------------------------------------------------------------------------------------
 
 
-async def test_probes(cluster: FakeCluster) -> None:
+async def test_a_lost_cluster_ends_readiness_but_not_life(cluster: FakeCluster) -> None:
     app = Starlette(routes=health_routes(live="/live", ready="/ready"), lifespan=producer_lifespan(make(cluster)))
     async with serving(app) as client:
         answers = [await client.get("/live"), await client.get("/ready")]

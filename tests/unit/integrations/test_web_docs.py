@@ -97,14 +97,14 @@ async def test_live_metrics(cluster: FakeCluster) -> None:
     assert event["health"].keys() == {"state", "ready", "live", "reason", "waiting"}
 
 
-async def test_starlette(cluster: FakeCluster) -> None:
+async def test_the_example_for_starlette_is_ready_and_publishes(cluster: FakeCluster) -> None:
     async with serving(program("Starlette(", cluster)["app"]) as client:
         assert (await client.post("/clicks", content=b"home")).status_code == 202
         assert (await client.get("/readyz")).status_code == 200
     assert values(cluster, "clicks") == [b"home"]
 
 
-async def test_faststream(cluster: FakeCluster) -> None:
+async def test_the_producer_of_the_example_for_faststream_outlives_its_messages(cluster: FakeCluster) -> None:
     """The producer runs before the first message comes, and is closed after the last."""
     names = program("FastStream(", cluster)
     async with TestKafkaBroker(names["broker"]) as broker, TestApp(names["app"]):

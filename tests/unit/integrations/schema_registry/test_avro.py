@@ -92,7 +92,7 @@ def test_bytes_are_raw(fake: FakeSchemaRegistry, reader: Any) -> None:
     assert reader("raw", data) == b"abc"
 
 
-def test_references(fake: FakeSchemaRegistry, reader: Any) -> None:
+def test_a_schema_may_be_referenced_along_more_than_one_path(fake: FakeSchemaRegistry, reader: Any) -> None:
     """Schemas of other subjects, referenced along more than one path."""
     fake.register("line", LINE)
     parcel = {
@@ -238,7 +238,7 @@ def test_a_value_as_deep_as_it_may_be(fake: FakeSchemaRegistry) -> None:
         written(fake, NODE, "nodes", {"next": value})
 
 
-def test_strict(fake: FakeSchemaRegistry) -> None:
+def test_the_strict_options_refuse_unknown_and_missing_fields(fake: FakeSchemaRegistry) -> None:
     schema = {"type": "record", "name": "One", "fields": [{"name": "id", "type": "int", "default": 0}]}
     assert written(fake, schema, "ones", {"id": 1, "other": 2})
     assert written(fake, schema, "ones", {})

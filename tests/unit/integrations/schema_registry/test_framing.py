@@ -17,7 +17,7 @@ PATHS = st.lists(st.integers(0, 70_000), min_size=1, max_size=8)
 
 
 @given(IDS, st.binary())
-def test_prefix(schema_id: int, payload: bytes) -> None:
+def test_confluents_reader_understands_the_prefix(schema_id: int, payload: bytes) -> None:
     read = SchemaId("AVRO")
     rest = read.from_bytes(io.BytesIO(framing.prefix(schema_id) + payload))
     assert (read.id, rest.read()) == (schema_id, payload)
@@ -31,7 +31,7 @@ def test_prefix_with_a_message_path(schema_id: int, path: list[int], payload: by
 
 
 @given(st.uuids(), PATHS)
-def test_header(guid: uuid.UUID, path: list[int]) -> None:
+def test_confluents_reader_understands_the_header(guid: uuid.UUID, path: list[int]) -> None:
     for kind, written in (("AVRO", []), ("PROTOBUF", path)):
         read = SchemaId(kind)
         read.from_bytes(io.BytesIO(framing.header(str(guid), written)))

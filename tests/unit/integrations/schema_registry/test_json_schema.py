@@ -101,7 +101,7 @@ def test_what_a_pydantic_model_writes_may_be_checked_too(fake: FakeSchemaRegistr
     assert reader("checked", encoded) == {"item": "tea", "n": 1}
 
 
-def test_references(fake: FakeSchemaRegistry, reader: Any) -> None:
+def test_a_value_is_checked_against_referenced_schemas(fake: FakeSchemaRegistry, reader: Any) -> None:
     fake.register("money", {"$id": "http://shop/money.json", "type": "integer"}, "JSON")
     schema = Schema(
         json.dumps({"title": "Price", "properties": {"price": {"$ref": "http://shop/money.json"}}}),

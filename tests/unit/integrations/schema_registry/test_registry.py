@@ -120,7 +120,7 @@ async def test_no_answer_in_time(
 
 
 @pytest.mark.parametrize(("status", "error_code"), [(401, 401), (403, 40301), (404, 40401), (409, 409), (422, 42201)])
-async def test_refusals(
+async def test_a_refusal_is_not_retried_and_keeps_its_message_and_codes(
     registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry, status: int, error_code: int
 ) -> None:
     """The registry is asked once; the error has its message and codes."""

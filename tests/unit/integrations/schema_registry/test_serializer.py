@@ -127,7 +127,7 @@ async def test_submit_nowait_after_a_refusal(
             sending.submit_nowait("orders", {"id": 7})
 
 
-async def test_prepare(
+async def test_after_prepare_no_record_waits(
     registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry, fake_kafka_cluster: FakeCluster
 ) -> None:
     """After prepare() no record waits, whether the producer uses the serializer for keys or for values."""
@@ -236,7 +236,7 @@ async def test_null_needs_no_schema(
     ],
     ids=["topic", "record", "topic_record", "function"],
 )  # fmt: skip
-async def test_subjects(
+async def test_the_strategy_names_the_subjects(
     registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry, strategy: Any, expected: list[str]
 ) -> None:
     serializer = AvroSerializer(registry, ORDER, subject_name_strategy=strategy)
@@ -322,7 +322,9 @@ async def test_ids_belong_to_a_context(registry: SchemaRegistry, fake_schema_reg
     ]  # fmt: skip
 
 
-async def test_normalized(registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry) -> None:
+async def test_a_normalized_schema_is_found_whatever_the_order_of_its_attributes(
+    registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry
+) -> None:
     """The registry is asked to ignore the order of attributes."""
     fake_schema_registry.register("orders-value", dict(reversed(ORDER.items())))
     assert await AvroSerializer(registry, ORDER, normalize_schemas=True).to_bytes("orders", {"id": 7}) == BYTES
