@@ -120,7 +120,7 @@ def test_where_a_schema_is(client: Any, fake_schema_registry: FakeSchemaRegistry
         client.get_schema_versions(9)
 
 
-def test_configs(client: Any, fake_schema_registry: FakeSchemaRegistry) -> None:
+def test_configs_are_stored_without_effect(client: Any, fake_schema_registry: FakeSchemaRegistry) -> None:
     """They are stored, for a subject or globally, but have no effect."""
     assert client.get_compatibility() == "BACKWARD"
     with pytest.raises(SchemaRegistryError, match="40408"):
@@ -157,7 +157,7 @@ def test_the_config_of_a_subject_goes_with_its_last_version(client: Any) -> None
             client.get_config(subject)
 
 
-def test_references(client: Any) -> None:
+def test_a_reference_must_exist(client: Any) -> None:
     client.register_schema("a", Schema(SCHEMA))
     schema = Schema(OTHER, "AVRO", [SchemaReference("Order", "a", 1)])
     assert client.register_schema("b", schema) == 2
@@ -186,14 +186,14 @@ def test_references(client: Any) -> None:
         (lambda client: client.delete_version("b", 1), 40401),
     ],
 )
-def test_refusals(client: Any, ask: Any, code: int) -> None:
+def test_a_refusal_has_the_code_of_a_real_registry(client: Any, ask: Any, code: int) -> None:
     client.register_schema("a", Schema(SCHEMA))
     with pytest.raises(SchemaRegistryError) as raised:
         ask(client)
     assert raised.value.error_code == code
 
 
-def test_faults(client: Any, fake_schema_registry: FakeSchemaRegistry) -> None:
+def test_faults_happen_where_and_as_often_as_requested(client: Any, fake_schema_registry: FakeSchemaRegistry) -> None:
     """As often as requested, on the given paths, in the given order."""
     fake_schema_registry.fail(503, error_code=50003, message="busy", times=2, path="versions")
     fake_schema_registry.drop(path="versions")

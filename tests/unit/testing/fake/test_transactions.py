@@ -96,7 +96,7 @@ def seen(cluster: ClusterModel, partition: int = 0) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_v2(committed: bool) -> None:
+def test_the_end_of_a_v2_transaction_raises_the_epoch(committed: bool) -> None:
     one = client()
     assert [one.produce(b"a"), one.produce(b"b", sequence=1), one.produce(b"c", 1)] == ["", "", ""]
     assert seen(one.cluster) == []
@@ -110,7 +110,7 @@ def test_v2(committed: bool) -> None:
 
 @pytest.mark.parametrize("committed", [True, False])
 @pytest.mark.parametrize(("kafka", "version"), [("4.3", 11), ("3.9", 11), ("2.8", 9)])
-def test_v1(committed: bool, kafka: str, version: int) -> None:
+def test_the_end_of_a_v1_transaction_keeps_the_epoch(committed: bool, kafka: str, version: int) -> None:
     one = Client(model(version=kafka))
     answer = one.ask(InitProducerIdRequest(transactional_id="txn", transaction_timeout_ms=60_000), 2)
     one.producer_id, one.epoch = answer.producer_id, answer.producer_epoch
