@@ -130,7 +130,7 @@ def passed() -> report.Soak:
     )  # fmt: skip
 
 
-def test_report(tmp_path: Path) -> None:
+def test_the_report_shows_what_was_found_over_the_whole_run(tmp_path: Path) -> None:
     """The report shows the findings, with lines that cover the whole run."""
     soak = passed()
     paths = report.write(soak, tmp_path, tmp_path / "raw")

@@ -156,7 +156,7 @@ async def test_flush_and_stop_send_what_is_pending(make: Make, kafka: KafkaClust
 
 
 @pytest.mark.parametrize("compression_type", ["gzip", "snappy", "lz4", "zstd"])
-async def test_compression(make: Make, kafka: KafkaCluster, compression_type: str) -> None:
+async def test_records_arrive_with_each_codec(make: Make, kafka: KafkaCluster, compression_type: str) -> None:
     topic = await new_topic(kafka)
     async with make(compression_type=compression_type, linger_ms=10) as producer:
         await asyncio.gather(*[await producer.send(topic, b"x" * 500) for _ in range(20)])
@@ -413,7 +413,7 @@ async def test_errors_can_be_pickled_and_copied(kafka: KafkaCluster) -> None:
 # --- transactions -----------------------------------------------------------------------------------------------------
 
 
-async def test_transactions(make: Make, kafka: KafkaCluster) -> None:
+async def test_only_committed_transactions_are_visible(make: Make, kafka: KafkaCluster) -> None:
     topic = await new_topic(kafka)
     async with make(transactional_id=new_name()) as producer:
         async with producer.transaction():

@@ -42,7 +42,7 @@ def kafka_3_9() -> Iterator[KafkaCluster]:
         yield cluster
 
 
-async def test_sending(old_kafka: KafkaCluster) -> None:
+async def test_records_are_stored_in_order_with_headers_and_time(old_kafka: KafkaCluster) -> None:
     topic = await new_topic(old_kafka, 3)
     async with producer_of(old_kafka, linger_ms=60_000, delivery_timeout_ms=120_000) as producer:
         metadata = await producer.send(topic, b"0", key="k", headers=[("h", b"1")], partition=0, timestamp_ms=77)
@@ -93,7 +93,7 @@ async def test_log_append_time(old_kafka: KafkaCluster) -> None:
     assert (stored.timestamp_type, stored.timestamp_ms) == (LOG_APPEND_TIME, metadata.timestamp_ms)
 
 
-async def test_errors(old_kafka: KafkaCluster) -> None:
+async def test_refused_records_fail_and_the_others_leave_no_gap(old_kafka: KafkaCluster) -> None:
     limited = await new_topic(old_kafka, max_message_bytes=1_000)
     compacted = await new_topic(old_kafka, cleanup_policy="compact")
     async with producer_of(old_kafka, batch_size=600, linger_ms=0, max_block_ms=500) as producer:

@@ -279,7 +279,7 @@ def test_rows_of_spark(audited: Audited, kafka: KafkaCluster) -> None:
     assert {count: sums[audited.names["at least once"], count] for count in right} == {**right, "duplicated": copies}
 
 
-def test_latencies(audited: Audited) -> None:
+def test_latencies_end_at_the_broker_or_at_the_stated_acknowledgement(audited: Audited) -> None:
     """To the broker where the topic has LogAppendTime, to the acknowledgement where the producer has stated it."""
     rows = {row["topic"]: row for row in audited.rows("delivery") if row["partition"] is not None}
     assert rows[audited.names["planted"]]["append_p99_ms"] is not None

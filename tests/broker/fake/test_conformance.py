@@ -302,7 +302,7 @@ BATCHES: dict[str, tuple[bytes | None, str]] = {
 
 
 @pytest.mark.parametrize("what", BATCHES)
-def test_batches(broker: RawConnection, topic: str, what: str) -> None:
+def test_valid_batches_are_accepted_and_the_others_refused(broker: RawConnection, topic: str, what: str) -> None:
     """Which batches a broker accepts, and how it refuses the others."""
     records, error = BATCHES[what]
     end = broker.produce(topic, records)

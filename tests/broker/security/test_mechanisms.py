@@ -39,13 +39,17 @@ async def check(cluster: KafkaCluster, **configs: Any) -> None:
 
 
 @pytest.mark.parametrize("listener", ["SSL", "MTLS"])
-async def test_tls(secure_kafka: KafkaCluster, listener: str) -> None:
+async def test_records_arrive_over_tls_with_and_without_a_client_certificate(
+    secure_kafka: KafkaCluster, listener: str
+) -> None:
     await check(secure_kafka, **secure_kafka.client_configs(listener, user="alice"))
 
 
 @pytest.mark.parametrize("listener", ["SASL_SSL", "SASL_PLAINTEXT"])
 @pytest.mark.parametrize("mechanism", [*PASSWORDS, "OAUTHBEARER"])
-async def test_sasl(secure_kafka: KafkaCluster, listener: str, mechanism: str) -> None:
+async def test_records_arrive_after_a_login_by_each_mechanism(
+    secure_kafka: KafkaCluster, listener: str, mechanism: str
+) -> None:
     await check(secure_kafka, **secure_kafka.client_configs(listener, user="alice", mechanism=mechanism))
 
 
@@ -189,7 +193,9 @@ async def test_a_token_with_an_end_and_extensions(secure_kafka: KafkaCluster) ->
 
 
 @pytest.mark.parametrize("failures", [0, 2])
-async def test_oidc(secure_kafka: KafkaCluster, signing_key: SigningKey, failures: int) -> None:
+async def test_a_token_endpoint_that_fails_for_a_while_is_asked_again(
+    secure_kafka: KafkaCluster, signing_key: SigningKey, failures: int
+) -> None:
     """Client credentials; temporary failures of the endpoint are retried."""
     async with TokenServer(signing_key, failures=failures) as server:
         configs = secure_kafka.client_configs("OIDC")
@@ -277,7 +283,7 @@ async def test_a_kdc_that_is_away_may_come_back(
     await producer.close()
 
 
-async def test_kerberos(kerberos_kafka: KafkaCluster, kdc: kerberos.Kdc) -> None:
+async def test_kerberos_needs_the_right_service_and_a_ticket(kerberos_kafka: KafkaCluster, kdc: kerberos.Kdc) -> None:
     login = (
         "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true "
         f'keyTab="{kdc.user_keys}" principal="alice@{kerberos.REALM}";'

@@ -71,7 +71,7 @@ def tls_configs(cluster: KafkaCluster, listener: str, changes: dict[str, Any]) -
 
 
 @pytest.mark.parametrize("case", TLS_CASES)
-async def test_tls(secure_kafka: KafkaCluster, case: str) -> None:
+async def test_a_handshake_that_fails_says_why(secure_kafka: KafkaCluster, case: str) -> None:
     listener, changes, expected = TLS_CASES[case]
     error = await refusal(**tls_configs(secure_kafka, listener, changes))
     assert type(error) is TlsError

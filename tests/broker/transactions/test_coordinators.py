@@ -79,5 +79,5 @@ async def test_hands_over(three_brokers: KafkaCluster, state: str) -> None:
 
 
 @pytest.mark.parametrize("state", STATES)
-async def test_killed(three_brokers: KafkaCluster, state: str) -> None:
+async def test_a_transaction_survives_the_kill_of_its_coordinator(three_brokers: KafkaCluster, state: str) -> None:
     await through_trouble(three_brokers, state, kill=True)

@@ -18,7 +18,9 @@ WRITER = Path(__file__).with_name("writer.py")
 
 
 @pytest.mark.parametrize("state", ["open", "mid-produce", "flushed", "committing", "aborting", "prepared"])
-async def test_killed(any_kafka: KafkaCluster, state: str) -> None:
+async def test_records_of_a_killed_producer_are_visible_only_if_it_was_committing(
+    any_kafka: KafkaCluster, state: str
+) -> None:
     """Only if the commit was in progress may the records be visible, and then all of them."""
     topic, name = await new_topic(any_kafka, partitions=3), new_name()
     async with program(WRITER, any_kafka.bootstrap_servers, name, topic, state) as writer:

@@ -62,7 +62,7 @@ async def test_another_process_commits(any_kafka: KafkaCluster, is_v2: bool) -> 
     assert await read_values(any_kafka, topic) == [b"x"]
 
 
-async def test_abort(any_kafka: KafkaCluster) -> None:
+async def test_an_abort_may_be_repeated_but_a_commit_comes_too_late(any_kafka: KafkaCluster) -> None:
     """Abort may be repeated, but commit comes too late."""
     topic, name, servers = await new_topic(any_kafka), new_name(), any_kafka.bootstrap_servers
     prepared = await prepared_by(any_kafka, name, topic)

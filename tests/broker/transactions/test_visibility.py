@@ -203,7 +203,7 @@ async def test_a_cancelled_commit_goes_on(any_kafka: KafkaCluster) -> None:
     assert await read_values(any_kafka, topic) == [b"0", b"1"]
 
 
-async def test_metrics(kafka_v2: KafkaCluster) -> None:
+async def test_the_metrics_have_the_total_time_of_each_kind_of_call(kafka_v2: KafkaCluster) -> None:
     """The total time of each kind of call, under Kafka's names."""
     async with transactional(kafka_v2) as producer:
         topic = await new_topic(kafka_v2)
