@@ -38,6 +38,7 @@ TESTING = ROOT / "docs" / "testing.md"
 TRANSACTIONS = ROOT / "docs" / "transactions.md"
 TRANSACTION_ERRORS = "Errors, and what to write in an except clause"
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
+OBSERVABILITY = ROOT / "docs" / "observability.md"
 PAGES = sorted(
     [
         *ROOT.glob("*.md"),
@@ -343,6 +344,15 @@ def test_what_troubleshooting_quotes_is_what_is_said() -> None:
     quoted = [quote for line in lines for quote in re.findall(r"`([^`]+)`", line.partition(" | ")[0])]
     assert len(quoted) > 30
     assert not [quote for quote in quoted if quote not in said and quote != os.strerror(errno.ECONNREFUSED)]
+
+
+def test_the_table_of_loggers_names_each_logger_once() -> None:
+    cells = re.findall(r"^\| (`aioproducer\.[^|]+) \|", OBSERVABILITY.read_text(), re.MULTILINE)
+    named = [name for cell in cells for name in re.findall(r"`(?:aioproducer)?(\.\w+)`", cell)]
+    sources = [path for kind in ("*.py", "*.pyx") for path in (ROOT / "aioproducer").rglob(kind)]
+    made = {name for path in sources for name in re.findall(r'getLogger\("aioproducer(\.\w+)"\)', path.read_text())}
+    assert len(made) > 10
+    assert sorted(named) == sorted(made)
 
 
 def test_errors_of_the_readme_exist() -> None:
