@@ -16,6 +16,7 @@ Source: org.apache.kafka.clients.producer.internals.Sender. errors.py says what 
 
 from __future__ import annotations
 
+import copy
 import logging
 import random
 from collections.abc import Callable, Iterable
@@ -216,14 +217,26 @@ class BatchOutcomes:
 
         return release
 
-    def drop_unsent(self, error_of: Callable[[ProducerBatch], KafkaError], now_ms: int, *, in_doubt: bool) -> None:
-        """Fail what is not in flight, because of the program or an earlier failure; nobody has to observe that.
+    def drop_unsent(
+        self,
+        error_of: Callable[[ProducerBatch], KafkaError],
+        now_ms: int,
+        *,
+        in_doubt: bool,
+        unobserved: bool = False,
+    ) -> None:
+        """Fail what is not in flight.
 
         Args:
             in_doubt: also fail batches that an earlier attempt may have written; else they go on until that is known.
+            unobserved: whether somebody has to observe it, as it is neither the program's doing nor an earlier failure.
         """
-        for batch in reversed(self._accumulator.take_unsent(in_doubt)):  # so that sequences can be rolled back
-            self._drop(batch, error_of(batch), now_ms)
+        batches = self._accumulator.take_unsent(in_doubt)
+        for batch in batches:
+            self._end_early(batch, error_of(batch), now_ms, unobserved=unobserved)
+        for batch in reversed(batches):  # so that sequences can be rolled back
+            self._transactions.failed(batch)
+            self._accumulator.release(batch)
 
     def _drop(self, batch: ProducerBatch, error: KafkaError, now_ms: int, *, in_doubt: bool = False) -> None:
         self._end_early(batch, error, now_ms, unobserved=False)
@@ -315,6 +328,14 @@ class BatchOutcomes:
         pieces = self._accumulator.split(batch, self._sealer.plain(batch), now_ms)
         self._metrics.record_batch_split(now_ms)
         self._transactions.split(batch, pieces)
+
+
+def of_batch(error: KafkaError, batch: ProducerBatch) -> KafkaError:
+    """The reason why a batch can't be sent, as its own error: an earlier attempt may have written it."""
+    own = copy.copy(error)
+    own.args = (f"{batch.topic}-{batch.partition}: {error}",)
+    own.maybe_written = batch.maybe_written
+    return own
 
 
 def _refusal(batch: ProducerBatch, answer: PartitionProduceResponse, broker: object) -> BrokerError:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from aioproducer._admission import Admission
 from aioproducer._delivery import DeliveryLedger
 from aioproducer._producer_batch import ProducerBatch
-from aioproducer.batch_outcomes import BatchOutcomes
+from aioproducer.batch_outcomes import BatchOutcomes, of_batch
 from aioproducer.config.batching import accumulator_of
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.coordinator import Coordinators
@@ -118,6 +118,7 @@ class Engine:
             client=self._client,
             transactions=self._transactions,
             rng=rng,
+            on_refused=self._producer_id_refused,
             on_done=lambda: self._sender.wake(),
             on_fatal=self._fatal,
         )
@@ -315,6 +316,10 @@ class Engine:
         if batch.queue.leader < 0:
             return self._metadata.why_no_leader(batch.topic, batch.partition)
         return self._client.error_of(batch.queue.leader) or self._producer_id.last_error
+
+    def _producer_id_refused(self, error: KafkaError) -> None:
+        self._outcomes.drop_unsent(lambda batch: of_batch(error, batch), self.now_ms(), in_doubt=False, unobserved=True)
+        self._progressed()
 
     def _record_failed(self, error: KafkaError) -> None:
         if self.transaction is not None:

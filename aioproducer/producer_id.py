@@ -11,6 +11,7 @@ from aioproducer.backoff import ExponentialBackoff
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import (
     AuthenticationError,
+    ClusterAuthorizationFailedError,
     KafkaError,
     ProducerClosedError,
     ProducerFailedError,
@@ -38,9 +39,11 @@ class ProducerIdRequest:
     """Fetches the producer id of an idempotent producer, from any broker; batches wait for it in the accumulator.
 
     Transient errors are retried with back-off as long as the producer lives: the batches have their own delivery
-    timeout. Source: KIP-98.
+    timeout. If the user may not have one, the batches that wait fail; those that come later ask again, after the
+    back-off. Source: KIP-98.
 
     Args:
+        on_refused: called if the user may not have a producer id; gets the error for what waits for one.
         on_done: called when the request ended, with an id or without: then those that need one ask again.
         on_fatal: gets an error that retrying can't cure.
     """
@@ -53,6 +56,7 @@ class ProducerIdRequest:
         client: NetworkClient,
         transactions: TransactionManager,
         rng: random.Random,
+        on_refused: Callable[[KafkaError], None],
         on_done: Callable[[], None],
         on_fatal: Callable[[KafkaError], None],
     ) -> None:
@@ -62,8 +66,11 @@ class ProducerIdRequest:
         self._client = client
         self._transactions = transactions
         self._rng = rng
+        self._on_refused = on_refused
         self._on_done = on_done
         self._on_fatal = on_fatal
+        self._failures = 0
+        """Attempts since there was an id."""
         self.task: asyncio.Task[None] | None = None
         self.last_error: KafkaError | None = None
         """Why there is no id yet, if an attempt has shown it; None once there is one."""
@@ -80,12 +87,15 @@ class ProducerIdRequest:
             self.task.cancel()
 
     async def _run(self) -> None:
-        attempts = 0
         while True:
+            refused = False
             try:
                 producer_id, epoch = await self._ask()
             except ProducerClosedError:
                 return
+            except ClusterAuthorizationFailedError as error:
+                refused = True
+                self._refused(error)
             except KafkaError as error:
                 if not _may_pass(error):
                     self._on_fatal(_with_remedy(error))
@@ -97,11 +107,23 @@ class ProducerIdRequest:
                 self._on_fatal(ProducerFailedError(told, cause=error))
                 return
             else:
+                self._failures = 0
                 self.last_error = None
                 self._transactions.set_producer_id(producer_id, epoch)
                 return
-            await asyncio.sleep(self._backoff.delay_ms(attempts, self._rng) / 1000)
-            attempts += 1
+            await asyncio.sleep(self._backoff.delay_ms(self._failures, self._rng) / 1000)
+            self._failures += 1
+            if refused:
+                return
+
+    def _refused(self, error: ClusterAuthorizationFailedError) -> None:
+        told = ClusterAuthorizationFailedError(
+            f"{error}: an idempotent producer's user needs permission to write to a topic, or IDEMPOTENT_WRITE on the "
+            f"cluster before Kafka 2.8; without enable_idempotence it needs neither"
+        ).marked(fatal=False)
+        logger.log(logging.INFO if self.last_error is not None else logging.WARNING, "%s", str(told))
+        self.last_error = told
+        self._on_refused(told)
 
     async def _ask(self) -> tuple[int, int]:
         """The first id that a broker returns; while a broker is slow to answer, others are asked.

@@ -14,7 +14,6 @@ A slow, throttled or unreachable broker holds up no other: its partitions wait i
 from __future__ import annotations
 
 import asyncio
-import copy
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -28,6 +27,7 @@ from aioproducer._produce import (
     match_answers,
     topic_names,
 )
+from aioproducer.batch_outcomes import of_batch
 from aioproducer.cluster import Broker, LeaderHint
 from aioproducer.errors import KafkaError, ProtocolError, UnsupportedVersionError
 from aioproducer.net.apis import throttled_by_client
@@ -198,7 +198,7 @@ class Sender:
                 node_id, self._topics_bytes, now_ms, self._transactions.may_send, sys.maxsize
             )
             for batch in batches:
-                self._outcomes.fail(batch, _of_batch(refusal, batch), now_ms)
+                self._outcomes.fail(batch, of_batch(refusal, batch), now_ms)
             if not batches:
                 break
             failed = True
@@ -231,7 +231,7 @@ class Sender:
             version = self._version(connection, batches)
         except UnsupportedVersionError as error:
             for batch in batches:
-                self._outcomes.fail(batch, _of_batch(error, batch), now_ms)
+                self._outcomes.fail(batch, of_batch(error, batch), now_ms)
             self._on_progress()
             return 0
         correlation_id = connection.next_correlation_id()
@@ -349,11 +349,3 @@ def _hints(batch: ProducerBatch, answer: PartitionProduceResponse) -> list[Leade
     if answer.leader_id < 0 or answer.leader_epoch < 0:
         return []
     return [LeaderHint(batch.topic, batch.partition, answer.leader_id, answer.leader_epoch)]
-
-
-def _of_batch(error: KafkaError, batch: ProducerBatch) -> KafkaError:
-    """The reason a batch can't be sent, as its own error: an earlier attempt may have written it."""
-    own = copy.copy(error)
-    own.args = (f"{batch.topic}-{batch.partition}: {error}",)
-    own.maybe_written = batch.maybe_written
-    return own

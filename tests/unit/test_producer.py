@@ -1475,6 +1475,34 @@ async def test_fatal_answer(broker: ProducingBroker) -> None:
         producer.submit_nowait("orders", b"v")
 
 
+async def test_no_producer_id_until_it_is_allowed() -> None:
+    """Records fail at once, in their order, and the producer lives on: later ones go out once the user may write."""
+    with FakeCluster(1) as cluster:
+        cluster.create_topic("orders", 2)
+        forbidden = cluster.faults.fail("InitProducerId", 31, times=None)
+        ended: list[int] = []
+        async with Producer(
+            bootstrap_servers=cluster.bootstrap_servers, linger_ms=100, retry_backoff_ms=20
+        ) as producer:
+            deliveries = [await producer.submit("orders", b"%d" % each, partition=each % 2) for each in range(4)]
+            for each, delivery in enumerate(deliveries):
+                delivery.add_done_callback(lambda _, each=each: ended.append(each))
+            for delivery in deliveries:
+                with pytest.raises(ClusterAuthorizationFailedError, match=r"orders-.*IDEMPOTENT_WRITE") as caught:
+                    await delivery
+                assert not caught.value.fatal
+                assert not caught.value.maybe_written
+            unobserved = await producer.submit("orders", b"nobody asks", partition=0)
+            with pytest.raises(DeliveryErrors) as told:
+                await producer.flush()
+            assert told.value.record_count == 1
+            assert unobserved.done()
+            assert [each for each in ended if each % 2 == 0] == [0, 2]
+            forbidden.cancel()
+            await producer.send("orders", b"allowed", partition=0)
+        assert [record.value for record in cluster.records("orders")] == [b"allowed"]
+
+
 async def test_task_that_ends(broker: ProducingBroker) -> None:
     """If the producer's tasks are cancelled, nothing hangs: pending and later records fail."""
     producer = producer_of(broker)

@@ -97,6 +97,7 @@ class Bench:
         self.connection = FakeConnection(list(answers))
         self.client = FakeClient(self.connection, list(failures))
         self.done = asyncio.Event()
+        self.refused: list[KafkaError] = []
         self.fatal: list[KafkaError] = []
         self.request = ProducerIdRequest(
             ProducerConfig.parse({"bootstrap_servers": "unused:1", "retry_backoff_ms": 0, "retry_backoff_max_ms": 0}),
@@ -104,6 +105,7 @@ class Bench:
             client=self.client,  # type: ignore[arg-type]
             transactions=self.transactions,
             rng=random.Random(1),
+            on_refused=self.refused.append,
             on_done=self.done.set,
             on_fatal=self.fatal.append,
         )
@@ -202,13 +204,12 @@ async def test_repeated_without_a_connection() -> None:
 @pytest.mark.parametrize(
     ("trouble", "kind"),
     [
-        (given(error_code=31), ClusterAuthorizationFailedError),
         (given(error_code=42), KafkaError),
         (AuthenticationError("wrong password"), AuthenticationError),
         (UnsupportedVersionError("too old"), UnsupportedVersionError),
         (ZeroDivisionError("a bug"), ProducerFailedError),
     ],
-    ids=["31", "42", "password", "version", "bug"],
+    ids=["42", "password", "version", "bug"],
 )
 async def test_given_up(trouble: Answer, kind: type[KafkaError]) -> None:
     """An error that retries can't cure ends the producer."""
@@ -217,6 +218,25 @@ async def test_given_up(trouble: Answer, kind: type[KafkaError]) -> None:
     (error,) = bench.fatal
     assert isinstance(error, kind)
     assert bench.transactions.needs_producer_id
+
+
+async def test_a_user_who_may_not_have_one() -> None:
+    """What waits is told at once, with the remedy; whoever wants an id later asks again, and may get one."""
+    bench = Bench(given(error_code=31), given(error_code=31), given())
+    await bench.run()
+    (error,) = bench.refused
+    assert isinstance(error, ClusterAuthorizationFailedError)
+    assert not error.fatal
+    assert all(part in str(error) for part in ("IDEMPOTENT_WRITE", "enable_idempotence"))
+    assert bench.request.last_error is error
+    assert bench.done.is_set()
+    assert len(bench.connection.requests) == 1, "nobody has asked again"
+    for _ in range(2):
+        await bench.run()
+    assert len(bench.refused) == 2
+    assert bench.transactions.producer_id == 4000
+    assert bench.request.last_error is None
+    assert not bench.fatal
 
 
 async def test_an_old_broker_gets_a_remedy() -> None:
@@ -307,12 +327,13 @@ class Brokers:
 
     def ask(self, **configs: int) -> tuple[asyncio.Task[None], TransactionManager]:
         transactions = TransactionManager(idempotent=True)
-        request = ProducerIdRequest(
+        self.request = request = ProducerIdRequest(
             ProducerConfig.parse({"bootstrap_servers": "unused:1", **configs}),
             loop=asyncio.get_running_loop(),
             client=self,  # type: ignore[arg-type]
             transactions=transactions,
             rng=random.Random(1),
+            on_refused=lambda error: None,
             on_done=lambda: None,
             on_fatal=lambda error: None,
         )
@@ -348,6 +369,30 @@ def test_repeated_with_back_off() -> None:
         await asking
         assert transactions.producer_id == 4000
         assert [round(patience_ms, -1) for patience_ms in brokers.patience_ms] == [7_000] * 7
+
+    in_virtual_time(run())
+
+
+def test_a_refused_user_is_not_asked_for_again_before_the_back_off_is_over() -> None:
+    """Even if there are records all the time: the task goes on until then, and the records wait."""
+
+    async def run() -> None:
+        brokers = Brokers("one")
+        (broker,) = brokers.connected
+        asking, _ = brokers.ask(retry_backoff_ms=100, retry_backoff_max_ms=1000)
+        for wait_s in 0.1, 0.2, 0.4, 0.8, 1, 1:
+            await asyncio.sleep(0.01)
+            attempts = len(broker.asked_s)
+            broker.answer.set_result(given(error_code=31))
+            await asyncio.sleep(0.75 * wait_s)
+            brokers.request.start()
+            assert not asking.done()
+            await asking
+            brokers.request.start()
+            asking = brokers.request.task
+            await asyncio.sleep(0.01)
+            assert len(broker.asked_s) == attempts + 1
+        asking.cancel()
 
     in_virtual_time(run())
 
