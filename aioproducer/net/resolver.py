@@ -7,11 +7,19 @@ import errno
 import ipaddress
 import re
 import socket
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
 
-from aioproducer.net.workers import threads_are_scarce
+from aioproducer.net.workers import in_own_thread, threads_are_scarce
+
+T = TypeVar("T")
 
 LAST_PORT = 65535
 _NAME = re.compile(r"[!-~]{1,255}")
+
+
+_under_way: dict[tuple[Hashable, ...], asyncio.Future[Any]] = {}
+"""The lookups that the system has not ended, by event loop and what is looked up."""
 
 
 async def resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[str]:
@@ -26,9 +34,35 @@ async def resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list
     if _is_address(host):
         return [host]
     with threads_are_scarce():
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        if _is_replaced(loop.getaddrinfo):
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        else:
+            found = await _looked_up(loop, socket.getaddrinfo, host, None, 0, socket.SOCK_STREAM)
     addresses = [_text(family, address) for family, *_, address in found]
     return list(dict.fromkeys(addresses))
+
+
+async def _looked_up(loop: asyncio.AbstractEventLoop, lookup: Callable[..., T], *what: Hashable) -> T:
+    """The result of a lookup in its own thread, shared by all that ask the same while it is under way.
+
+    Name servers that do not answer keep a thread for up to a minute, longer than an attempt to connect waits. If each
+    attempt began another lookup, in the loop's own threads, none of these would be left, for the program neither.
+    """
+    key = (loop, lookup, *what)
+    job = _under_way.get(key)
+    if job is None:
+        for other in [other for other in _under_way if other[0].is_closed()]:  # type: ignore[attr-defined]
+            del _under_way[other]
+        job = _under_way[key] = in_own_thread(loop, "aioproducer lookup", lookup, *what)
+        job.add_done_callback(lambda _: _under_way.pop(key))
+    await asyncio.wait([job])
+    result: T = job.result()
+    return result
+
+
+def _is_replaced(method: Callable[..., Any]) -> bool:
+    """Whether a lookup of the loop is the program's own; otherwise it is the system's, in a thread of the loop."""
+    return method.__module__.partition(".")[0] not in ("asyncio", "uvloop")
 
 
 def check_port(port: int) -> None:
@@ -66,7 +100,10 @@ async def canonical_names(loop: asyncio.AbstractEventLoop, host: str, port: int)
     names = []
     for address in await resolve(loop, host, port):
         with threads_are_scarce():
-            name, _ = await loop.getnameinfo((address, port))
+            if _is_replaced(loop.getnameinfo):
+                name, _ = await loop.getnameinfo((address, port))
+            else:
+                name, _ = await _looked_up(loop, socket.getnameinfo, (address, port), 0)
         names.append(name)
     return list(dict.fromkeys(names))
 

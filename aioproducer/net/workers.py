@@ -1,11 +1,13 @@
-"""Blocking steps of a connection, in worker threads."""
+"""Blocking steps of a connection, in the loop's worker threads or, if they may hang for long, in one of their own."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Generic, TypeVar
 
 from aioproducer.errors import KafkaError
@@ -46,6 +48,33 @@ class SharedCall(Generic[T]):
         job = self._job
         await asyncio.wait([job])
         return job.result()
+
+
+def in_own_thread(
+    loop: asyncio.AbstractEventLoop, name: str, function: Callable[..., T], *arguments: object
+) -> asyncio.Future[T]:
+    """Call a function in a thread of its own, so that nothing has to wait for it.
+
+    Neither do the calls in the loop's worker threads, of which there are few and which belong to the program, nor the
+    end of the loop or of the process.
+
+    Raises:
+        RuntimeError: no thread could be started for it.
+    """
+    job: asyncio.Future[T] = loop.create_future()
+    job.add_done_callback(_look_at)
+
+    def run() -> None:
+        try:
+            end = partial(job.set_result, function(*arguments))
+        except Exception as error:
+            end = partial(job.set_exception, error)
+        with suppress(RuntimeError):  # the loop has been closed
+            loop.call_soon_threadsafe(end)
+        del end  # the error's traceback refers to this frame
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return job
 
 
 def _look_at(job: asyncio.Future[T]) -> None:

@@ -44,6 +44,15 @@ async def test_names_and_addresses_are_resolved() -> None:
     assert set(await resolve(loop, "localhost", 1)) <= {"127.0.0.1", "::1"}
 
 
+async def test_a_loop_may_have_another_way_to_look_names_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def getaddrinfo(host: str, port: int, **_: object) -> list[object]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"10.0.0.{len(host)}", port))]
+
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(type(loop), "getaddrinfo", lambda _, *args, **options: getaddrinfo(*args, **options))
+    assert await resolve(loop, "kafka", 9092) == ["10.0.0.5"]
+
+
 @pytest.mark.parametrize("port", [-1, LAST_PORT + 1])
 async def test_there_is_no_such_port(port: int) -> None:
     with pytest.raises(OSError, match=f"there is no port {port}"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -44,8 +45,6 @@ def no_threads() -> Iterator[None]:
 @pytest.fixture
 async def named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the resolver treat addresses as names."""
-    if not isinstance(asyncio.get_running_loop(), asyncio.BaseEventLoop):
-        pytest.skip("uvloop has threads of its own for names")
     monkeypatch.setattr(resolver, "_is_address", lambda host: False)
 
 
@@ -165,6 +164,57 @@ async def test_an_error_of_a_call_that_all_have_given_up_is_nobodys() -> None:
     job = shared._job
     assert job is not None
     await asyncio.wait([job])
+
+
+async def test_a_name_that_hangs_takes_one_thread_and_none_of_the_loop(
+    executor: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name servers do not answer."""
+    hanging = Hanging(socket.getaddrinfo)
+    monkeypatch.setattr(socket, "getaddrinfo", hanging)
+    loop = asyncio.get_running_loop()
+    try:
+        await given_up_thrice(lambda: resolver.resolve(loop, "localhost", 9092))
+        assert len(executor._threads) == 1  # of what given_up_thrice does last
+    finally:
+        hanging.goes_on.set()
+    assert await resolver.resolve(loop, "localhost", 9093)
+    assert hanging.calls == 1
+    assert await resolver.resolve(loop, "localhost", 9093)
+    assert hanging.calls == 2
+
+
+@pytest.mark.usefixtures("executor")
+async def test_an_address_without_a_name_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ``client_dns_lookup`` may ask for."""
+    hanging = Hanging(socket.getnameinfo)
+    monkeypatch.setattr(socket, "getnameinfo", hanging)
+    loop = asyncio.get_running_loop()
+    try:
+        await given_up_thrice(lambda: resolver.canonical_names(loop, "127.0.0.1", 9092))
+    finally:
+        hanging.goes_on.set()
+    assert await resolver.canonical_names(loop, "127.0.0.1", 9092)
+    assert hanging.calls == 1
+
+
+async def test_the_end_of_a_loop_does_not_wait_for_a_name_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    hanging = Hanging(socket.getaddrinfo)
+    monkeypatch.setattr(socket, "getaddrinfo", hanging)
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    async def program() -> None:
+        loops.append(asyncio.get_running_loop())
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await resolver.resolve(loops[0], "localhost", 9092)
+
+    async with asyncio.timeout(10):
+        await asyncio.to_thread(asyncio.run, program())
+    assert not hanging.goes_on.is_set()
+    hanging.goes_on.set()
+    assert await resolver.resolve(asyncio.get_running_loop(), "localhost", 9092)
+    assert all(key[0] is not loops[0] for key in resolver._under_way)
 
 
 @pytest.mark.usefixtures("executor")
