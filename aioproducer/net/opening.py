@@ -138,4 +138,4 @@ def _set_socket_options(sock: socket.socket | None, config: ProducerConfig) -> N
             try:
                 sock.setsockopt(socket.SOL_SOCKET, option, size)
             except OSError as error:  # on macOS, if it is too large; Linux takes the largest that it has
-                logger.info("the system does not accept a socket buffer of %d bytes: %s", size, error)
+                logger.info("the system does not accept a socket buffer of %d bytes: %s", size, str(error))
