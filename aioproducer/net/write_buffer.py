@@ -1,7 +1,8 @@
 """WriteBuffer: bytes written to a connection that have not gone to the system.
 
-A request that gets no answer (``acks=0``) is in flight until the transport has no bytes left. With TLS no event reports
-that for the transport below, so a task polls while there is such a request.
+A request that gets no answer (``acks=0``) is in flight until the transport has no bytes left. A task waits for that
+while there is such a request. Where no event reports it, the task polls: with TLS, for the transport below; and after
+``writelines`` in Python 3.12.0 to 3.12.8 and 3.13.0 to 3.13.1, whose transports don't count as full then.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from aioproducer.net.deadlines import Deadlines
 
 LOOK_AGAIN_S = 0.005
-"""How often to check whether the transport below TLS is empty, which no event reports."""
+"""How often to check whether a transport is empty of which no event reports that."""
 
 
 def _nothing() -> None:
@@ -82,12 +83,14 @@ class WriteBuffer:
         self._on_empty = self._on_cancelled = _nothing
 
     async def _drain(self) -> None:
+        turns: list[None] = []
         try:
             while not self._ended and self._unsent_bytes:
+                turns.clear()
+                self._loop.call_soon(turns.append, None)
                 await self._writer.drain()
-                # Frames may have been added since the transport became empty. Transports differ in when they count as
-                # full, so give the loop a turn in every round.
-                await asyncio.sleep(LOOK_AGAIN_S if self._writer.transport is not self._transport else 0)
+                if not turns:  # it returned at once, although there are bytes left
+                    await asyncio.sleep(LOOK_AGAIN_S)
         except OSError:
             return  # the reader sees the same end and reports it
         if not self._ended:

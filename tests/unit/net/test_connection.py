@@ -24,7 +24,7 @@ from aioproducer.errors import (
     TlsError,
     UnsupportedVersionError,
 )
-from aioproducer.net import opening
+from aioproducer.net import opening, write_buffer
 from aioproducer.net.connection import MAX_CORRELATION_ID, MAX_FRAME_BYTES, MAX_OPENING_BYTES, Connection
 from aioproducer.net.opening import open_connection
 from aioproducer.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
@@ -935,6 +935,31 @@ async def test_a_frame_without_an_answer_is_in_flight_until_the_transport_is_emp
         await broker.next_request(MetadataRequest)
     await end(connection)
     assert errors == []
+
+
+async def test_a_transport_that_does_not_count_as_full_is_looked_at_now_and_then(
+    broker: FakeBroker, owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some Pythons forget that after ``writelines``. The loop must not do nothing but look whether it is empty."""
+    connection = await owner.open(broker)
+    peer = await broker.connected.get()
+    peer.stop_reading()
+    looked = 0
+
+    async def drain() -> None:
+        nonlocal looked
+        looked += 1
+
+    monkeypatch.setattr(connection._writer, "drain", drain)
+    monkeypatch.setattr(write_buffer, "LOOK_AGAIN_S", 1_000)
+    connection.send_frame([bytes(20_000_000)], connection.next_correlation_id(), 0, 10_000, None, lambda _: None)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert looked == 1
+    assert connection._write_buffer.task is not None
+    connection._write_buffer.task.cancel()
+    await connection.wait_closed()
+    peer.drop()
 
 
 async def test_a_peer_that_takes_no_bytes_is_given_up(broker: FakeBroker, owner: Owner) -> None:
