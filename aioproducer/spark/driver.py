@@ -133,9 +133,13 @@ async def _transactions(options: SinkOptions) -> AsyncIterator[QueryTransactions
 
 
 def _show_log() -> None:
-    """Log to standard error, which Spark forwards, if the process has no logging set up."""
+    """Log to standard error, which Spark forwards, if the process has no logging set up.
+
+    Spark's own logging of its workers has a handler, but leaves the level at WARNING.
+    """
     if not logging.getLogger().handlers and not logger.handlers:
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         logger.addHandler(handler)
-        logger.setLevel(logging.INFO)
+    if logger.level == logging.NOTSET:
+        logger.setLevel(min(logging.INFO, logger.getEffectiveLevel()))

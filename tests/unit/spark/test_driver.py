@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +20,8 @@ from aioproducer.spark.outcome import Outcome, TaskMessage
 from aioproducer.spark.task import Sink
 from aioproducer.testing import FakeCluster
 
+ROOT = Path(__file__).parents[3]
+HAS_WORKER_LOGGING = importlib.util.find_spec("pyspark.logger.worker_io") is not None
 SINK = Sink(SinkOptions({"bootstrap.servers": "127.0.0.1:1"}), Columns(frozenset({"value"})))
 
 
@@ -92,3 +98,22 @@ def test_a_micro_batch_that_is_repeated_with_other_rows_is_refused(cluster: Fake
     (tmp_path / "log" / "q%3A7.committed").write_bytes(b"")
     one = sink(cluster, tmp_path, is_stream=True)
     driver.commit(one, [TaskMessage(Outcome(), 0, "q:7", one.claim, skipped=1_500)], "micro-batch 7")
+
+
+@pytest.mark.skipif(not HAS_WORKER_LOGGING, reason="PySpark 4.1 and newer log what their workers log")
+@pytest.mark.parametrize("captured", [True, False])
+def test_the_line_about_a_batch_is_logged(captured: bool) -> None:
+    """By the handler that Spark gives its workers, or else by one of its own."""
+    code = """
+from pyspark.logger.worker_io import capture_outputs
+from tests.unit.spark.test_driver import SINK, Outcome, TaskMessage, driver
+
+with capture_outputs():
+    driver.commit(SINK, [TaskMessage(Outcome(5, 50), 0)], "micro-batch 7")
+"""
+    environment = {**os.environ, "PYSPARK_SPARK_SESSION_UUID": "x"} if captured else os.environ
+    command = [sys.executable, "-c", code]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, cwd=ROOT)
+    line, empty = (ran.stdout, ran.stderr) if captured else (ran.stderr, ran.stdout)
+    assert line.count("micro-batch 7: 5 records, 50 bytes: nothing") == 1
+    assert empty == ""
