@@ -193,7 +193,10 @@ def _check_job(job: str) -> None:
 
 def _check_producer(producer: Mapping[str, str], transactional: Transactional | None) -> None:
     if "bootstrap.servers" not in producer:
-        raise ConfigError(f"option {KAFKA}bootstrap.servers is missing: the addresses of the brokers")
+        raise ConfigError(
+            f"option {KAFKA}bootstrap.servers is missing: the addresses of the brokers. Options must be given with the "
+            "write; Spark does not pass on those of a table"
+        )
     for name, why in REFUSED.items():
         if name in producer:
             raise _refused(producer, name, why)

@@ -39,7 +39,7 @@ def test_what_spark_passes_on_is_taken(name: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "kafka.bootstrap.servers is missing"),
+        ({}, "kafka.bootstrap.servers is missing: .* Spark does not pass on those of a table"),
         ({**SERVERS, "deadLeterTopic": "x"}, "'deadletertopic'; did you mean deadLetterTopic?"),
         ({**SERVERS, "path": "x"}, "unknown option 'path'"),
         ({**SERVERS, "writer": "columns"}, "option writer='columns': must be one of arrow, rows"),
