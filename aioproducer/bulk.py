@@ -86,6 +86,8 @@ class BulkSend:
         check: raises if the producer does not admit records.
         on_admitted: called when admission is over and the wait for the records' ends begins.
         most_errors: the most errors in the result.
+        missing: topics of which a call has waited in vain for a partition, with the number of partitions that they
+            had; calls that share it wait once.
     """
 
     def __init__(
@@ -99,6 +101,7 @@ class BulkSend:
         max_block_ms: int,
         on_admitted: Callable[[], object] | None = None,
         most_errors: int = MAX_ERRORS,
+        missing: dict[str, int] | None = None,
     ) -> None:
         self._on_admitted = on_admitted
         self._name = name if topic is None else f"{name} to topic {topic!r}"
@@ -106,7 +109,7 @@ class BulkSend:
         self._admission = admission
         self._check = check
         self._max_block_ms = max_block_ms
-        self._missing: dict[str, int] = {}
+        self._missing = {} if missing is None else missing
         self._patience: asyncio.Timeout | None = None
         """Only for an async iterator, which may take any time to yield the next record."""
         self._waits_for_record = False
@@ -291,7 +294,7 @@ class BulkSend:
         await self._engine.wait_for_topic(topic, partition, now_ms if waited else now_ms + self._max_block_ms)
 
     def _waited_in_vain(self, topic: str | None, partition: int | None) -> bool:
-        """Whether the call already waited in vain for a partition of this topic: a thousand such records wait once."""
+        """Whether there was already a wait in vain for a partition of this topic: a thousand such records wait once."""
         known = None if topic is None else self._engine.accumulator.topic(topic)
         number = None if known is None else check_partition(partition, known.name)
         if known is None or number is None or number < known.partitions:

@@ -405,6 +405,7 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
         on_admitted: Callable[[], object] | None = None,
         *,
         most_errors: int = MAX_ERRORS,
+        missing: dict[str, int] | None = None,
     ) -> BulkSend:
         engine = self._running_engine()
         transaction = engine.transaction_number
@@ -417,6 +418,7 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
             max_block_ms=self._config.max_block_ms,
             on_admitted=on_admitted,
             most_errors=most_errors,
+            missing=missing,
         )
 
     # --- transactions -------------------------------------------------------------------------------------------------

@@ -56,8 +56,14 @@ class Chunk(Protocol):
         """Bytes of keys and values."""
         ...
 
-    async def send(self, producer: Producer, topic: str | None, admitted: Callable[[], object]) -> BatchResult:
-        """Send all rows; calls ``admitted`` when they are in the buffer."""
+    async def send(
+        self, producer: Producer, topic: str | None, admitted: Callable[[], object], missing: dict[str, int]
+    ) -> BatchResult:
+        """Send all rows; calls ``admitted`` when they are in the buffer.
+
+        Args:
+            missing: shared by all chunks of a task, which so wait only once for partitions that a topic does not have.
+        """
         ...
 
     def record(self, index: int) -> Record:
@@ -82,10 +88,13 @@ class RowChunk:
         """Bytes of keys and values."""
         return payload_bytes(self._records)
 
-    async def send(self, producer: Producer, topic: str | None, admitted: Callable[[], object]) -> BatchResult:
+    async def send(
+        self, producer: Producer, topic: str | None, admitted: Callable[[], object], missing: dict[str, int]
+    ) -> BatchResult:
         """Send them; calls ``admitted`` when they are in the buffer."""
         # Like send_many, which would not say when the next chunk may follow.
-        return await producer._bulk("a write from Spark", topic, admitted).send(self._records, raise_on_error=False)
+        bulk = producer._bulk("a write from Spark", topic, admitted, missing=missing)
+        return await bulk.send(self._records, raise_on_error=False)
 
     def record(self, index: int) -> Record:
         """One record."""
@@ -115,9 +124,11 @@ class ArrowChunk:
         columns = (self._batch.column(name) for name in ("key", "value") if name in self._batch.schema.names)
         return sum(compute.sum(compute.binary_length(column)).as_py() or 0 for column in columns)
 
-    async def send(self, producer: Producer, topic: str | None, admitted: Callable[[], object]) -> BatchResult:
+    async def send(
+        self, producer: Producer, topic: str | None, admitted: Callable[[], object], missing: dict[str, int]
+    ) -> BatchResult:
         """Send them; calls ``admitted`` when they are in the buffer."""
-        bulk = producer._bulk("a write from Spark", topic, admitted)
+        bulk = producer._bulk("a write from Spark", topic, admitted, missing=missing)
         # Taken over in this thread: pyarrow only hands out pointers, which is cheaper than a worker thread.
         return await bulk.send_arrow(ArrowSource(self._batch), ARROW_COLUMNS, None, raise_on_error=False)
 

@@ -49,6 +49,7 @@ class TaskSend:
         self._admission = asyncio.Lock()
         self._failure: BaseException | None = None
         self._outcome = Outcome()
+        self._missing: dict[str, int] = {}
 
     async def put(self, chunk: Chunk) -> None:
         """Send a chunk; returns when its rows are in the buffer.
@@ -96,7 +97,7 @@ class TaskSend:
 
     async def _send(self, chunk: Chunk, first_row: int, admitted: Callable[[], object]) -> None:
         try:
-            result = await chunk.send(self._producer, self._options.topic, admitted)
+            result = await chunk.send(self._producer, self._options.topic, admitted, self._missing)
         except SendManyError as error:
             raise SparkWriteError(f"partition {self._partition}, from row {first_row} on: {error}") from error
         self._count_in(result, chunk.second)
@@ -137,7 +138,7 @@ class TaskSend:
         while groups:
             group = groups.pop()
             chunk = RowChunk([row.record for row in group])
-            result = await chunk.send(self._producer, self._options.topic, lambda: None)
+            result = await chunk.send(self._producer, self._options.topic, lambda: None, self._missing)
             self._count_in(result, second)
             again = [BadRow(group[index].place, group[index].record, error) for index, error in result.errors]
             if len(group) == 1:

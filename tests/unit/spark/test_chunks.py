@@ -95,7 +95,7 @@ async def test_columns_arrive_as_they_are(producer: tuple[FakeCluster, Producer]
     batch = pyarrow.record_batch(columns).slice(1, 2)
     called: list[bool] = []
     (chunk,) = arrow_chunks([batch], Columns(frozenset({"key", "value"})), None)
-    result = await chunk.send(producer[1], "t", lambda: called.append(True))
+    result = await chunk.send(producer[1], "t", lambda: called.append(True), {})
     assert (result.acked, result.failed, called) == (2, 0, [True])
     assert [(one.key, one.value) for one in producer[0].records("t", 0)] == [(b"b", b"v"), (b"c", b"w")]
     assert chunk.bytes == 4

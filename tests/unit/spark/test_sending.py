@@ -14,7 +14,7 @@ from pyspark.sql import Row
 
 from aioproducer import Producer, Record
 from aioproducer.records import TopicPartition
-from aioproducer.spark.chunks import Chunk, RowChunk, arrow_chunks, row_chunks
+from aioproducer.spark.chunks import ArrowChunk, Chunk, RowChunk, arrow_chunks, row_chunks
 from aioproducer.spark.columns import Columns
 from aioproducer.spark.errors import SparkWriteError
 from aioproducer.spark.marking import TaskAudit
@@ -73,6 +73,38 @@ async def test_a_chunk_is_taken_while_others_wait_for_their_acknowledgement(
         await asyncio.wait_for(send.put(numbered(first, 100)), 10)
     cluster.elect_leaders()
     assert (await send.finish()).records == 300
+
+
+@pytest.mark.parametrize("way", ["rows", "arrow"])
+async def test_a_task_waits_once_for_partitions_that_are_missing(cluster: FakeCluster, way: str) -> None:
+    """Each chunk of a wrongly computed column ``partition`` has such rows, and a wait takes up to a minute."""
+    cluster.create_topic("t", 2)
+    cluster.create_topic("dead")
+    async with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        send = TaskSend(producer, options(deadLetterTopic="dead"), 0)
+        await producer.partitions_for("t")
+        await producer.partitions_for("dead")
+        producer._config = replace(producer._config, max_block_ms=100)
+        engine = producer._running_engine()
+        waits: list[int | None] = []
+        wait_for_topic = engine.wait_for_topic
+
+        async def wait(topic: str, partition: int | None, deadline_ms: int) -> None:
+            if deadline_ms > engine.now_ms():
+                waits.append(partition)
+            await wait_for_topic(topic, partition, deadline_ms)
+
+        engine.wait_for_topic = wait  # type: ignore[method-assign]
+        for first in range(3):
+            given = [Record(b"v", partition=number) for number in range(first, first + 4)]
+            if way == "rows":
+                await send.put(RowChunk(given))
+            else:
+                columns = {"value": [b"v"] * 4, "partition": pyarrow.array(range(first, first + 4), pyarrow.int32())}
+                await send.put(ArrowChunk(pyarrow.record_batch(columns)))
+        outcome = await send.finish()
+    assert (outcome.records, outcome.dead_letters) == (3, 9)
+    assert waits == [2]
 
 
 async def test_nothing_to_write(producer: Producer) -> None:
