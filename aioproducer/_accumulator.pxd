@@ -26,6 +26,19 @@ from aioproducer._topic_index cimport TopicIndex
 cdef Delivery last_delivery(ProducerBatch batch, RecordView* record)
 
 
+cdef enum Partitioner:
+    """How a record gets its partition if its caller names none; "sticks": it goes to the current partition."""
+    MURMUR2_RANDOM          # the default: Kafka's hash of the key; a record without one sticks
+    STICKY                  # every record sticks
+    ROUND_ROBIN
+    MURMUR2                 # the rest are librdkafka's: no key counts as an empty one,
+    CONSISTENT
+    FNV1A
+    CONSISTENT_RANDOM       # or sticks (an empty one goes anywhere),
+    FNV1A_RANDOM            # or sticks,
+    RANDOM                  # or all go anywhere
+
+
 @cython.final
 cdef class RecordAccumulator:
     cdef readonly BufferPool pool
@@ -59,9 +72,8 @@ cdef class RecordAccumulator:
     cdef readonly Py_ssize_t max_request_size
     cdef int64_t drains                     # how often something was drained
     cdef bint compresses
-    cdef bint ignore_keys
+    cdef Partitioner partitioner
     cdef bint adaptive
-    cdef bint is_round_robin
     cdef bint mutes
 
     cdef TopicQueues find_topic(self, str name)
@@ -77,6 +89,7 @@ cdef class RecordAccumulator:
     cdef int begin(self, ProducerBatch batch, int64_t now_ms) except -1
     cdef bint fits(self, ProducerBatch batch, Py_ssize_t record_size)
     cdef int32_t choose_partition(self, TopicQueues topic, int64_t now_ms)
+    cdef int32_t partition_by_others(self, TopicQueues topic, RecordView* record)
     cdef int32_t next_round_robin(self, TopicQueues topic)
     cdef NodeQueue node(self, int32_t node_id)
     cdef void close_batch(self, ProducerBatch batch, int64_t now_ms)

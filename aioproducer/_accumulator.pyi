@@ -19,6 +19,8 @@ class RecordAccumulator:
 
     Args:
         random: chooses partitions for keyless records.
+        partitioner: how the partition of a record is chosen: ``murmur2_random`` (Java's), another of librdkafka's as in
+            ``aioproducer.partitioners``, ``round_robin``, or ``sticky`` as if no record had a key.
         batch_size: bytes of a batch as it goes out, header included; a larger record gets a batch of its own.
         sticky_size: bytes after which keyless records go to another partition.
         buffer_memory: bytes of all batches that have not ended or whose memory is still being read.
@@ -51,9 +53,8 @@ class RecordAccumulator:
         delivery_timeout_ms: int,
         max_request_size: int,
         compresses: bool = False,
-        ignore_keys: bool = False,
+        partitioner: str = "murmur2_random",
         adaptive: bool = True,
-        round_robin: bool = False,
         availability_timeout_ms: int = 0,
         mutes: bool = False,
         longest_linger_ms: int = 0,
@@ -123,7 +124,7 @@ class RecordAccumulator:
         """Put one record in the buffer; returns None, with nothing appended, if there is no memory.
 
         Args:
-            partition: one of the topic's, or -1 to choose: by murmur2 of the key, or sticky for a null key.
+            partition: one of the topic's, or -1 to choose: by ``partitioner``.
             timestamp_ms: of the record, not negative.
             awaited: its batch must not linger while its broker owes no answer.
         Source: RecordAccumulator.append; KIP-480, KIP-794 (partition of keyless records).

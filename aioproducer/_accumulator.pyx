@@ -30,6 +30,7 @@ from heapq import heappop, heappush
 
 from aioproducer._buffer_pool cimport BufferPool
 from aioproducer._delivery cimport Delivery, new_delivery, new_result
+from aioproducer._hashing cimport crc32_raw, fnv1a_raw
 from aioproducer._record_batch cimport HEADER_BYTES, MAX_RECORD_OVERHEAD, headers_size
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 
@@ -50,6 +51,19 @@ cdef enum:
     SEALED_SHARE = 256      # plus one byte for each so many
 
 
+cdef dict PARTITIONERS = {
+    "murmur2_random": MURMUR2_RANDOM,
+    "sticky": STICKY,
+    "round_robin": ROUND_ROBIN,
+    "murmur2": MURMUR2,
+    "consistent": CONSISTENT,
+    "fnv1a": FNV1A,
+    "consistent_random": CONSISTENT_RANDOM,
+    "fnv1a_random": FNV1A_RANDOM,
+    "random": RANDOM,
+}
+
+
 cdef inline Py_ssize_t largest_size(RecordView* record) noexcept:
     """Upper bound on the bytes a record takes in a batch."""
     return (MAX_RECORD_OVERHEAD + record.headers_size + (record.key_size if record.key_size > 0 else 0)
@@ -67,8 +81,8 @@ cdef class RecordAccumulator:
 
     def __cinit__(self, *, DeliveryLedger ledger, random, Py_ssize_t batch_size, Py_ssize_t sticky_size,
                   int64_t linger_ms, Py_ssize_t buffer_memory, int64_t delivery_timeout_ms,
-                  Py_ssize_t max_request_size, bint compresses=False, bint ignore_keys=False, bint adaptive=True,
-                  bint round_robin=False, int64_t availability_timeout_ms=0, bint mutes=False,
+                  Py_ssize_t max_request_size, bint compresses=False, str partitioner="murmur2_random",
+                  bint adaptive=True, int64_t availability_timeout_ms=0, bint mutes=False,
                   int64_t longest_linger_ms=0):
         self.ledger = ledger
         self.random = random
@@ -82,9 +96,8 @@ cdef class RecordAccumulator:
         self.longest_gather_ms = max(self.linger_ms, delivery_timeout_ms // GATHER_SHARE)
         self.max_request_size = max_request_size
         self.compresses = compresses
-        self.ignore_keys = ignore_keys
+        self.partitioner = PARTITIONERS[partitioner]
         self.adaptive = adaptive
-        self.is_round_robin = round_robin
         self.availability_timeout_ms = availability_timeout_ms
         self.mutes = mutes
         self.topics = TopicIndex()
@@ -188,12 +201,14 @@ cdef class RecordAccumulator:
         cdef ProducerBatch batch
         if partition >= 0:
             return self.append_to(topic, partition, record, headers, now_ms, awaited)
-        if self.is_round_robin:
-            partition = self.next_round_robin(topic)
-            return self.append_to(topic, partition, record, headers, now_ms, awaited)
-        if record.key_size >= 0 and not self.ignore_keys:
-            partition = topic.partition_of_key(record.key, record.key_size)
-            return self.append_to(topic, partition, record, headers, now_ms, awaited)
+        if self.partitioner == MURMUR2_RANDOM:
+            if record.key_size >= 0:
+                partition = topic.partition_of_key(record.key, record.key_size)
+                return self.append_to(topic, partition, record, headers, now_ms, awaited)
+        else:
+            partition = self.partition_by_others(topic, record)
+            if partition >= 0:
+                return self.append_to(topic, partition, record, headers, now_ms, awaited)
         if topic.sticky < 0:
             topic.sticky = self.choose_partition(topic, now_ms)
             topic.sticky_bytes = 0
@@ -304,7 +319,28 @@ cdef class RecordAccumulator:
             if self.on_wake is not None:
                 self.on_wake()
 
-    # --- partition of keyless records ---------------------------------------------------------------------------------
+    # --- the partition of a record ------------------------------------------------------------------------------------
+
+    cdef int32_t partition_by_others(self, TopicQueues topic, RecordView* record):
+        """The partition by any partitioner but the default; -1: the record sticks."""
+        cdef const unsigned char* key = <const unsigned char*>record.key
+        cdef Py_ssize_t size = max(record.key_size, 0)
+        cdef uint32_t hashed
+        if self.partitioner == ROUND_ROBIN:
+            return self.next_round_robin(topic)
+        if self.partitioner == STICKY or (
+            record.key_size < 0 and (self.partitioner == CONSISTENT_RANDOM or self.partitioner == FNV1A_RANDOM)
+        ):
+            return -1
+        if self.partitioner == RANDOM or (self.partitioner == CONSISTENT_RANDOM and size == 0):
+            return <int32_t>self.random.randrange(topic.partition_count)
+        if self.partitioner == MURMUR2:
+            return topic.partition_of_key(record.key, size)
+        if self.partitioner == CONSISTENT or self.partitioner == CONSISTENT_RANDOM:
+            hashed = crc32_raw(key, size)
+        else:
+            hashed = fnv1a_raw(key, size)
+        return <int32_t>(hashed % <uint32_t>topic.partition_count)
 
     cdef int32_t choose_partition(self, TopicQueues topic, int64_t now_ms):
         """Draw a partition with a leader; the longer its queue, the less likely. Uniform when queues are equal."""

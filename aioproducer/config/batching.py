@@ -29,13 +29,19 @@ def accumulator_of(config: ProducerConfig, ledger: DeliveryLedger, rng: random.R
         delivery_timeout_ms=config.delivery_timeout_ms,
         max_request_size=config.max_request_size,
         compresses=config.compression_type != "none",
-        ignore_keys=config.partitioner_ignore_keys,
+        partitioner=_partitioner(config),
         adaptive=adaptive,
-        round_robin=config.partitioner_class == "round_robin",
         availability_timeout_ms=config.partitioner_availability_timeout_ms if adaptive else 0,
         mutes=config.max_in_flight_requests_per_connection == 1 and not config.enable_idempotence,
         longest_linger_ms=_longest_linger_ms(config),
     )
+
+
+def _partitioner(config: ProducerConfig) -> str:
+    """How partitions are chosen, also for records that a function of the program leaves to the built-in partitioner."""
+    if isinstance(config.partitioner_class, str):
+        return config.partitioner_class
+    return "sticky" if config.partitioner_ignore_keys else "murmur2_random"
 
 
 def _longest_linger_ms(config: ProducerConfig) -> int:

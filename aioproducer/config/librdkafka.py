@@ -172,8 +172,7 @@ def _level(value: Any, given: Mapping[str, Any]) -> list[tuple[str, Any]]:
 def _partitioner(name: Any) -> Any:
     if name not in LIBRDKAFKA:
         raise ConfigError(f"partitioner={name!r} is refused; allowed: {', '.join(sorted(LIBRDKAFKA))}")
-    # murmur2_random is the compiled default, without a partitioner.
-    return None if name == "murmur2_random" else LIBRDKAFKA[name]
+    return LIBRDKAFKA[name]
 
 
 def _token_provider(callback: Any, config: str) -> Callable[[], Awaitable[OAuthToken]]:

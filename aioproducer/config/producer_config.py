@@ -29,7 +29,7 @@ from aioproducer.config.table import CONFIGS, JVM_ONLY, JVM_ONLY_PREFIXES, OF_PY
 from aioproducer.config.tls import check_tls
 from aioproducer.config.values import UNIFORM_STICKY
 from aioproducer.errors import ConfigError
-from aioproducer.partitioners import BuiltIn
+from aioproducer.partitioners import LIBRDKAFKA, BuiltIn
 from aioproducer.serializers import Serializer
 
 logger: logging.Logger = logging.getLogger("aioproducer.config")
@@ -362,10 +362,14 @@ def _apply_rules(values: dict[str, Any], given: AbstractSet[str], next_client_nu
 
 
 def _apply_partitioner(values: dict[str, Any]) -> None:
-    """Replace a class of Java before 4.0 by the config that succeeded it (KIP-794)."""
-    if values["partitioner_class"] == UNIFORM_STICKY:
+    """Replace a class of Java before 4.0 by its successor (KIP-794), a function that is also compiled by its name."""
+    given = values["partitioner_class"]
+    if given == UNIFORM_STICKY:
         values["partitioner_class"] = None
         values["partitioner_ignore_keys"] = True
+    for name, function in LIBRDKAFKA.items():
+        if given is function:
+            values["partitioner_class"] = None if name == "murmur2_random" else name
 
 
 def _apply_idempotence(values: dict[str, Any], given: AbstractSet[str]) -> None:

@@ -137,7 +137,7 @@ def test_empty_key_is_a_key() -> None:
 
 def test_ignored_keys() -> None:
     """With partitioner_ignore_keys a key does not choose."""
-    accumulator = make_accumulator(batch_size=200, sticky_size=200, ignore_keys=True)
+    accumulator = make_accumulator(batch_size=200, sticky_size=200, partitioner="sticky")
     topic = add_topic(accumulator, leaders=[1] * 12)
     for _ in range(50):
         put(accumulator, topic, bytes(100), key=b"same", partition=-1)
@@ -272,7 +272,7 @@ def test_all_left_out() -> None:
 
 def test_round_robin() -> None:
     """Records, even with keys, rotate over all partitions with a leader; over all partitions if none has one."""
-    accumulator = make_accumulator(round_robin=True)
+    accumulator = make_accumulator(partitioner="round_robin")
     topic = add_topic(accumulator, leaders=[1, -1, 1])
     assert keyless(accumulator, 10) == {0: 5, 2: 5}
     for _ in range(10):
@@ -284,7 +284,7 @@ def test_round_robin() -> None:
 
 def test_round_robin_in_order() -> None:
     """One partition after the other."""
-    accumulator = make_accumulator(round_robin=True, batch_size=100)
+    accumulator = make_accumulator(partitioner="round_robin", batch_size=100)
     topic = add_topic(accumulator, leaders=[1] * 3)
     for _ in range(6):
         put(accumulator, topic, bytes(100), partition=-1)
@@ -294,7 +294,7 @@ def test_round_robin_in_order() -> None:
 
 def test_explicit_partition_wins() -> None:
     """A partition named by the caller is used, even with a key, with round robin, or without a leader."""
-    everything: list[dict[str, Any]] = [{}, {"round_robin": True}, {"ignore_keys": True}]
+    everything: list[dict[str, Any]] = [{}, {"partitioner": "round_robin"}, {"partitioner": "consistent"}]
     for options in everything:
         accumulator = make_accumulator(**options)
         topic = add_topic(accumulator, leaders=[1, 1, -1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from aioproducer._accumulator import RecordAccumulator
 from aioproducer._delivery import DeliveryLedger
 from aioproducer.config.batching import accumulator_of
 from aioproducer.config.producer_config import ProducerConfig
+from aioproducer.partitioners import BUILT_IN, consistent, murmur2, murmur2_random
 from tests.unit.core import add_topic, drain, drain_all, put
 
 
@@ -41,6 +43,33 @@ def test_only_adaptive_partitioning_leaves_brokers_out(adaptive: bool) -> None:
         put(accumulator, topic, bytes(2_000), partition=-1, now_ms=1_000)
     chosen = {batch.partition for node_id in (1, 2) for batch in drain_all(accumulator, node_id, now_ms=1_000)}
     assert chosen == ({0} if adaptive else {0, 1})
+
+
+@pytest.mark.parametrize(
+    ("configs", "key", "function"),
+    [
+        ({}, b"key", murmur2),
+        ({"partitioner_class": consistent}, b"key", consistent),
+        ({"partitioner_class": consistent, "partitioner_ignore_keys": True}, b"key", consistent),
+        ({"partitioner_class": lambda *_: BUILT_IN}, b"key", murmur2),
+        ({"partitioner_class": murmur2}, None, murmur2),
+    ],
+)
+def test_how_partitions_are_chosen(configs: dict[str, object], key: bytes | None, function: Any) -> None:
+    accumulator = accumulator_with(**configs)
+    topic = add_topic(accumulator, leaders=[1] * 1_000)
+    put(accumulator, topic, key=key, partition=-1)
+    (batch,) = drain_all(accumulator)
+    assert batch.partition == function("orders", key, None, range(1_000))
+
+
+@pytest.mark.parametrize("configs", [{}, {"partitioner_class": murmur2_random}])
+def test_keys_can_be_ignored(configs: dict[str, object]) -> None:
+    accumulator = accumulator_with(partitioner_ignore_keys=True, **configs)
+    topic = add_topic(accumulator, leaders=[1] * 1_000)
+    for number in range(20):
+        put(accumulator, topic, key=b"key-%d" % number, partition=-1)
+    assert [batch.record_count for batch in drain_all(accumulator)] == [20]
 
 
 @pytest.mark.parametrize(("in_flight", "idempotent", "mutes"), [(1, False, True), (1, True, False), (2, False, False)])

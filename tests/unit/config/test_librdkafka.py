@@ -17,7 +17,6 @@ from aioproducer.config.librdkafka import translate
 from aioproducer.config.librdkafka_table import CONSUMERS, IGNORED, REFUSED, RENAMED, SETTLED
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.config.table import CONFIGS
-from aioproducer.partitioners import consistent_random, fnv1a_random
 
 SERVERS = {"bootstrap.servers": "localhost:9092"}
 PORTLESS = (("a", 9092), ("b", 9092), ("::1", 9092))
@@ -98,9 +97,9 @@ def config_of(configs: dict[str, Any]) -> ProducerConfig:
             },
             {"sasl_mechanism": "PLAIN", "sasl_username": "u"},
         ),
-        ({"partitioner": "fnv1a_random"}, {"partitioner_class": fnv1a_random}),
+        ({"partitioner": "fnv1a_random"}, {"partitioner_class": "fnv1a_random"}),
         ({"partitioner": "murmur2_random"}, {"partitioner_class": None}),
-        ({}, {"partitioner_class": consistent_random}),
+        ({}, {"partitioner_class": "consistent_random"}),
         ({"default.topic.config": {"acks": "all"}}, {"acks": -1}),
         (
             {"transactional.id": "t", "transaction.timeout.ms": 9_000},

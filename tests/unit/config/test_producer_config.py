@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioproducer import serializers
+from aioproducer import partitioners, serializers
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.config.table import CONFIGS, JVM_ONLY, OF_PYTHON_CLIENTS
 from aioproducer.errors import ConfigError, KafkaError
@@ -242,6 +242,9 @@ def test_names_of_the_jvm_are_refused_with_a_hint(name: str) -> None:
         ("partitioner_class", "RoundRobinPartitioner", "round_robin"),
         ("partitioner_class", "org.apache.kafka.clients.producer.internals.DefaultPartitioner", None),
         ("partitioner_class", " DefaultPartitioner ", None),
+        ("partitioner_class", partitioners.consistent, "consistent"),
+        ("partitioner_class", partitioners.anywhere, "random"),
+        ("partitioner_class", partitioners.murmur2_random, None),
         ("interceptor_classes", "", ()),
         ("interceptor_classes", [], ()),
         ("on_error", print, print),
