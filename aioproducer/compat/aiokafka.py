@@ -387,7 +387,10 @@ def _memory(max_request_size: Any) -> int | float:
 
 def _partitioner(
     theirs: Callable[[bytes | None, list[int], list[int]], int],
-) -> Callable[[str, bytes | None, bytes | None, tuple[PartitionInfo, ...]], int]:
+) -> Callable[[str, bytes | None, bytes | None, tuple[PartitionInfo, ...]], int] | None:
+    if (type(theirs).__module__, type(theirs).__qualname__) == ("aiokafka.partitioner", "DefaultPartitioner"):
+        return None  # the built-in one puts keys into the same partitions, in compiled code
+
     def choose(topic: str, key: bytes | None, value: bytes | None, partitions: tuple[PartitionInfo, ...]) -> int:
         everything = [info.partition for info in partitions]
         return theirs(key, everything, [info.partition for info in partitions if info.leader is not None])

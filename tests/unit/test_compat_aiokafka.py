@@ -47,6 +47,21 @@ async def test_a_batch_ends_with_the_record_that_ends_last() -> None:
         assert (await future).offset == 7
 
 
+async def test_aiokafkas_default_partitioner_is_the_built_in_one() -> None:
+    """Programs that give it by name, as Faust does, keep the speed of those that do not."""
+    theirs = pytest.importorskip("aiokafka.partitioner")
+
+    class Own(theirs.DefaultPartitioner):  # type: ignore[name-defined, misc]
+        pass
+
+    def config_of(partitioner: Any) -> object:
+        return AIOKafkaProducer(bootstrap_servers="unused:1", partitioner=partitioner).native._config.partitioner_class
+
+    assert config_of(theirs.DefaultPartitioner()) is None
+    assert callable(config_of(Own()))
+    assert callable(config_of(lambda key, everything, available: 0))
+
+
 async def test_a_batch_that_fails_after_its_future_was_cancelled(fake_kafka_cluster: FakeCluster) -> None:
     """As in aiokafka, neither flush nor stop raises the failure."""
     fake_kafka_cluster.create_topic("orders")
