@@ -15,7 +15,9 @@ Source: KIP-447; confluent-kafka's documentation of consumer_group_metadata() an
 
 from __future__ import annotations
 
+import inspect
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
@@ -29,8 +31,44 @@ def confluent_group(consumer: Any) -> ConsumerGroupMetadata:
 
     Raises:
         ValueError: this version of confluent-kafka reports it in another format.
+        TypeError: it is an AIOConsumer, for which there is ``confluent_aio_group``.
     """
-    data = consumer.consumer_group_metadata()
+    return _membership(_at_once(consumer.consumer_group_metadata(), "confluent_aio_group"))
+
+
+def confluent_positions(consumer: Any) -> dict[TopicPartition, OffsetAndMetadata]:
+    """The positions of a ``confluent_kafka.Consumer``, for each assigned partition from which it returned records.
+
+    They cover everything that ``poll`` and ``consume`` have returned.
+
+    Raises:
+        TypeError: it is an AIOConsumer, for which there is ``confluent_aio_positions``.
+    """
+    return _read_up_to(consumer.position(_at_once(consumer.assignment(), "confluent_aio_positions")))
+
+
+async def confluent_aio_group(consumer: Any) -> ConsumerGroupMetadata:
+    """``confluent_group`` for a ``confluent_kafka.aio.AIOConsumer``.
+
+    Raises:
+        ValueError: this version of confluent-kafka reports it in another format.
+    """
+    return _membership(await consumer.consumer_group_metadata())
+
+
+async def confluent_aio_positions(consumer: Any) -> dict[TopicPartition, OffsetAndMetadata]:
+    """``confluent_positions`` for a ``confluent_kafka.aio.AIOConsumer``; no other task may ``poll`` it meanwhile."""
+    return _read_up_to(await consumer.position(await consumer.assignment()))
+
+
+def _at_once(answer: Any, otherwise: str) -> Any:
+    if not inspect.iscoroutine(answer):
+        return answer
+    answer.close()
+    raise TypeError(f"this consumer answers asynchronously, as an AIOConsumer does: await {otherwise}(consumer)")
+
+
+def _membership(data: Any) -> ConsumerGroupMetadata:
     if not isinstance(data, bytes) or not data.startswith(CONFLUENT_MAGIC):
         raise ValueError("consumer_group_metadata() of this confluent-kafka has an unknown form")
     at = len(CONFLUENT_MAGIC)
@@ -40,12 +78,7 @@ def confluent_group(consumer: Any) -> ConsumerGroupMetadata:
     return ConsumerGroupMetadata(group_id.decode(), generation_id, member_id.decode(), instance_id)
 
 
-def confluent_positions(consumer: Any) -> dict[TopicPartition, OffsetAndMetadata]:
-    """The positions of a ``confluent_kafka.Consumer``, for each assigned partition from which it returned records.
-
-    They cover everything that ``poll`` and ``consume`` have returned.
-    """
-    positions = consumer.position(consumer.assignment())
+def _read_up_to(positions: Iterable[Any]) -> dict[TopicPartition, OffsetAndMetadata]:
     return {
         TopicPartition(each.topic, each.partition): OffsetAndMetadata(each.offset)
         for each in positions

@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from aioproducer.consumers import aiokafka_group, aiokafka_positions, confluent_group, confluent_positions
+from aioproducer.consumers import (
+    aiokafka_group,
+    aiokafka_positions,
+    confluent_aio_group,
+    confluent_aio_positions,
+    confluent_group,
+    confluent_positions,
+)
 from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 
@@ -61,6 +68,33 @@ def test_confluent_positions() -> None:
         TopicPartition("a", 0): OffsetAndMetadata(5),
         TopicPartition("b", 3): OffsetAndMetadata(0),
     }
+
+
+async def test_an_aio_consumer_of_confluent() -> None:
+    """Its answers come asynchronously; the plain functions say which to use instead."""
+    aio = pytest.importorskip("confluent_kafka.aio")
+    consumer = aio.AIOConsumer({"bootstrap.servers": "localhost:1", "group.id": "group", "log_level": 0})
+    try:
+        assert await confluent_aio_group(consumer) == ConsumerGroupMetadata("group")
+        assert await confluent_aio_positions(consumer) == {}
+        with pytest.raises(TypeError, match=r"await confluent_aio_group\(consumer\)"):
+            confluent_group(consumer)
+        with pytest.raises(TypeError, match=r"await confluent_aio_positions\(consumer\)"):
+            confluent_positions(consumer)
+    finally:
+        await consumer.close()
+
+
+async def test_positions_of_an_aio_consumer() -> None:
+    class AIOConsumer(ConfluentConsumer):
+        async def assignment(self) -> str:  # type: ignore[override]
+            return super().assignment()
+
+        async def position(self, partitions: str) -> list[Any]:  # type: ignore[override]
+            return super().position(partitions)
+
+    consumer = AIOConsumer(positions=(("a", 0, 5), ("a", 1, -1001)))
+    assert await confluent_aio_positions(consumer) == {TopicPartition("a", 0): OffsetAndMetadata(5)}
 
 
 async def test_group_and_positions_of_an_aiokafka_consumer_are_read() -> None:
