@@ -61,7 +61,6 @@ IGNORED: Mapping[str, str] = MappingProxyType(
         "debug": _LOGGING,
         "delivery.report.only.error": "Deliveries report success and failure",
         "enable.background": _NO_THREADS,
-        "enable.gapless.guarantee": "a batch that failed is never skipped silently: its records report it",
         "enable.random.seed": _NO_THREADS,
         "enabled_events": _NO_THREADS,
         "error_cb": "errors come with the record, in on_error, and in the log",
@@ -143,6 +142,7 @@ _FALSE = ("false", "f", "0")
 _KINIT = '-t "%{sasl.kerberos.keytab}" -k %{sasl.kerberos.principal}'
 SETTLED: Mapping[str, tuple[tuple[str, ...], str]] = MappingProxyType(
     {
+        "enable.gapless.guarantee": (_FALSE, "await each record before the next, and stop at the first error"),
         "enable.sasl.oauthbearer.unsecure.jwt": (_FALSE, "make the token in oauth_cb"),
         "enable.ssl.certificate.verification": (_TRUE, _CONTEXT),
         "sasl.kerberos.kinit.cmd": (
