@@ -25,7 +25,8 @@ from aioproducer.config.table import CONFIGS
 from aioproducer.config.values import BOOLEAN, with_ports
 from aioproducer.errors import AuthenticationError, ConfigError
 from aioproducer.oauth_token import OAuthToken
-from aioproducer.partitioners import LIBRDKAFKA
+from aioproducer.partitioners import BUILT_IN, LIBRDKAFKA, anywhere, murmur2_random
+from aioproducer.records import PartitionInfo
 
 logger: logging.Logger = logging.getLogger("aioproducer.config")
 
@@ -34,6 +35,7 @@ _LZ4_LEVELS = {"0": 9, "1": 9, "2": 9, "9": 10}
 """For librdkafka, as for lz4 itself, levels below 3 are the fast compressor. Here that is 9; lz4's own 9 becomes 10."""
 _FILES = {"ssl.certificate.location", "ssl.key.location"}
 _IN_JAAS = {"sasl.kerberos.keytab", "sasl.kerberos.principal", "sasl.oauthbearer.extensions"}
+_STICKY_MS = "sticky.partitioning.linger.ms"
 _UNLIMITED_MS = 2_147_483_647
 _MAX_IN_FLIGHT = 1_000_000
 """librdkafka's default, which an idempotent producer can't use."""
@@ -71,6 +73,7 @@ def translate(configs: Mapping[str, Any]) -> dict[str, Any]:
                 converted = min(int(ours[own]), int(converted))
             names[own] = name
             ours[own] = converted
+    _scatter(ours, given)
     _add_login_options(ours, given)
     _fit_request_timeout(ours)
     return {name: value for name, value in ours.items() if value is not None}
@@ -126,8 +129,8 @@ def _converted(name: str, value: Any, given: Mapping[str, Any]) -> list[tuple[st
         return _level(value, given)
     if name == "oauth_cb":
         return [(own, _token_provider(value, str(given.get("sasl.oauthbearer.config", ""))))]
-    if name in _IN_JAAS or name in ("sasl.oauthbearer.config", "sasl.oauthbearer.method"):
-        return []  # they belong to other configs, which also decide between the two methods
+    if name in _IN_JAAS or name in ("sasl.oauthbearer.config", "sasl.oauthbearer.method", _STICKY_MS):
+        return []  # they belong to other configs, which also decide between the two methods of OAUTHBEARER
     convert = _CONVERSIONS.get(name)
     if convert is None and own in _DEFINITIONS and _DEFINITIONS[own].type is BOOLEAN:
         convert = _boolean
@@ -173,6 +176,23 @@ def _partitioner(name: Any) -> Any:
     if name not in LIBRDKAFKA:
         raise ConfigError(f"partitioner={name!r} is refused; allowed: {', '.join(sorted(LIBRDKAFKA))}")
     return LIBRDKAFKA[name]
+
+
+def _scatter(ours: dict[str, Any], given: Mapping[str, Any]) -> None:
+    """Let every record without a key go anywhere, if the program has turned off librdkafka's sticky partitions."""
+    try:
+        is_sticky = int(given.get(_STICKY_MS, 1)) != 0
+    except (TypeError, ValueError, OverflowError):
+        raise ConfigError(f"{_STICKY_MS}={given[_STICKY_MS]!r} is refused; allowed: milliseconds") from None
+    choose = ours["partitioner_class"] or murmur2_random
+    if is_sticky or not callable(choose):
+        return
+
+    def scattered(topic: str, key: bytes | None, value: bytes | None, partitions: tuple[PartitionInfo, ...]) -> Any:
+        chosen = choose(topic, key, value, partitions)
+        return anywhere(topic, key, value, partitions) if chosen is BUILT_IN and key is None else chosen
+
+    ours["partitioner_class"] = scattered
 
 
 def _token_provider(callback: Any, config: str) -> Callable[[], Awaitable[OAuthToken]]:

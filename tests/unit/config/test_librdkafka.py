@@ -17,6 +17,8 @@ from aioproducer.config.librdkafka import translate
 from aioproducer.config.librdkafka_table import CONSUMERS, IGNORED, REFUSED, RENAMED, SETTLED
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.config.table import CONFIGS
+from aioproducer.partitioners import LIBRDKAFKA
+from aioproducer.records import PartitionInfo
 
 SERVERS = {"bootstrap.servers": "localhost:9092"}
 PORTLESS = (("a", 9092), ("b", 9092), ("::1", 9092))
@@ -155,6 +157,23 @@ def test_what_takes_one_value_only(name: str, caplog: pytest.LogCaptureFixture) 
     assert str(caught.value) == f"{name}=other is not taken: {instead}"
 
 
+@pytest.mark.parametrize("partitioner", ["consistent_random", "murmur2_random", "fnv1a_random", "murmur2"])
+def test_records_without_a_key_that_do_not_stick_to_a_partition(partitioner: str) -> None:
+    """Those with a key go where they went before."""
+    partitions = tuple(PartitionInfo("a", number, 1, (), (), ()) for number in range(3))
+
+    def chosen(key: bytes | None, **more: object) -> set[object]:
+        choose = translate({"partitioner": partitioner, **more})["partitioner_class"]
+        return {choose("a", key, b"", partitions) for _ in range(100)}
+
+    sticky_ms = "sticky.partitioning.linger.ms"
+    scattered = {0, 1, 2} if "random" in partitioner else chosen(None)
+    for value in (0, "0"):
+        assert chosen(None, **{sticky_ms: value}) == scattered
+        assert chosen(b"key", **{sticky_ms: value}) == {LIBRDKAFKA[partitioner]("a", b"key", b"", partitions)}
+    assert translate({"partitioner": partitioner, sticky_ms: 10}) == translate({"partitioner": partitioner})
+
+
 def test_what_is_for_consumers_is_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     """Configs that are shared by producers and consumers have such names."""
     with caplog.at_level(logging.INFO, "aioproducer.config"):
@@ -244,6 +263,7 @@ def test_what_java_says_in_its_jaas_config(configs: dict[str, Any], jaas: str | 
         ({"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.extensions": "x"}, "allowed: name=value"),
         ({"sasl.kerberos.principal": "x", "sasl.jaas.config": "y"}, "give one"),
         ({"oauth_cb": "x"}, "oauth_cb='x' is refused"),
+        ({"sticky.partitioning.linger.ms": "x"}, "sticky.partitioning.linger.ms='x' is refused; allowed: milliseconds"),
         ({"partitioner": "sticky"}, "partitioner='sticky' is refused; allowed: consistent, "),
         (
             {"metadata.max.age.ms": 5, "topic.metadata.refresh.interval.ms": "x"},
