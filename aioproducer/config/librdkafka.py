@@ -303,6 +303,7 @@ _CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {
     "security.protocol": lambda value: str(value).upper(),
     "socket.receive.buffer.bytes": _or_system,
     "socket.send.buffer.bytes": _or_system,
+    "ssl.ca.location": lambda value: None if value == "probe" else value,  # the system's, without a config
     "ssl.endpoint.identification.algorithm": lambda value: "" if value == "none" else value,
     "topic.metadata.refresh.interval.ms": lambda value: _UNLIMITED_MS if int(value) in (-1, 0) else value,
 }

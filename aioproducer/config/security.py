@@ -42,7 +42,8 @@ TLS: tuple[ConfigDef, ...] = (
         type=PATH,
         default=None,
         importance="high",
-        doc="File with the certificates to trust. If not set: those of the system.",
+        doc="File with the certificates to trust, or a directory that `openssl rehash` has prepared. If not set: those "
+        "of the system.",
     ),
     ConfigDef(
         name="ssl_truststore_certificates",

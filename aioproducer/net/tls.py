@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import ssl
+from contextlib import suppress
 
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.config.tls import allowed_suites, cipher_string, is_pkcs12, version_limits
@@ -20,6 +22,9 @@ from aioproducer.net.tls_errors import TOO_EARLY, handshake_error
 from aioproducer.net.workers import SharedCall
 
 logger: logging.Logger = logging.getLogger("aioproducer.tls")
+
+_HASHED = re.compile(r"[0-9a-f]{8}\.\d+")
+"""Names of files in a directory of trusted certificates, as ``openssl rehash`` makes them."""
 
 Stamp = tuple[int, int, int] | None
 """Modification time, inode and size of a file; None if it is missing."""
@@ -108,8 +113,12 @@ class Tls:
             logger.warning("the certificate files have changed but can't be used; still using the last: %s", str(error))
 
     def _files(self) -> list[str]:
-        locations = (self._config.ssl_truststore_location, self._config.ssl_keystore_location)
-        return [path for path in locations if path]
+        trust, own = self._config.ssl_truststore_location, self._config.ssl_keystore_location
+        files = [path for path in (trust, own) if path]
+        if trust and os.path.isdir(trust):
+            with suppress(TlsError):  # loading it says so
+                files += _trusted_files(trust, "")
+        return files
 
 
 def _has_unread(reader: asyncio.StreamReader) -> bool:
@@ -149,23 +158,47 @@ def make_context(config: ProducerConfig) -> ssl.SSLContext:
         except (ssl.SSLError, ValueError) as error:  # ValueError: a NUL
             names = ", ".join(config.ssl_cipher_suites)
             raise TlsError(f"ssl_cipher_suites={names}: this OpenSSL knows none of them for TLS 1.2") from error
-    _load_trusted(context, config)
+    if not load_trust_store(context, config):
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
     _load_own(context, config)
     return context
 
 
-def _load_trusted(context: ssl.SSLContext, config: ProducerConfig) -> None:
+def load_trust_store(context: ssl.SSLContext, config: ProducerConfig) -> bool:
+    """Trust the certificates that the configs name; False if they name none. Blocking.
+
+    Raises:
+        TlsError: a file, a directory or a PEM text can't be used.
+    """
+    path, where = config.ssl_truststore_location, f"ssl_truststore_location={config.ssl_truststore_location}"
     if config.ssl_truststore_certificates is not None:
         pem.load_trusted(context, config.ssl_truststore_certificates, "ssl_truststore_certificates")
-    elif config.ssl_truststore_location:
-        path, where = config.ssl_truststore_location, f"ssl_truststore_location={config.ssl_truststore_location}"
-        if is_pkcs12(config.ssl_truststore_type):
-            text = pkcs12.trusted(path, config.ssl_truststore_password, where)
-        else:
-            text = pem.read(path, where)
-        pem.load_trusted(context, text, where)
+    elif not path:
+        return False
+    elif is_pkcs12(config.ssl_truststore_type):
+        pem.load_trusted(context, pkcs12.trusted(path, config.ssl_truststore_password, where), where)
     else:
-        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+        pem.load_trusted(context, "\n".join(pem.read(file, where) for file in _trusted_files(path, where)), where)
+    return True
+
+
+def _trusted_files(path: str, where: str) -> list[str]:
+    """The file itself, or those in a directory that OpenSSL would look at: a certificate's hash is its file's name.
+
+    They are read at once, while OpenSSL would read each in the first handshake that needs it, on the event loop.
+
+    Raises:
+        TlsError: there is none.
+    """
+    if not os.path.isdir(path):
+        return [path]
+    try:
+        names = [name for name in sorted(os.listdir(path)) if _HASHED.fullmatch(name)]
+    except OSError as error:
+        raise TlsError(f"{where} can't be read: {error.strerror or error}") from error
+    if not names:
+        raise TlsError(f"{where} is a directory without files named by their certificates' hash: openssl rehash {path}")
+    return [os.path.join(path, name) for name in names]
 
 
 def _load_own(context: ssl.SSLContext, config: ProducerConfig) -> None:

@@ -26,9 +26,8 @@ from aioproducer.backoff import ExponentialBackoff
 from aioproducer.config.login import ENDPOINT_TLS
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import AuthenticationError, ConnectionLostError, KafkaError, TlsError, excerpt
-from aioproducer.net import pem
 from aioproducer.net.sasl.jwt_file import read_jwt
-from aioproducer.net.tls import make_context
+from aioproducer.net.tls import load_trust_store, make_context
 from aioproducer.net.workers import SharedCall
 from aioproducer.oauth_token import OAuthToken
 
@@ -171,13 +170,7 @@ class TokenEndpoint:
             except TlsError as error:
                 raise TlsError(f"{ENDPOINT_TLS}: {error}") from error
         context = ssl.create_default_context()
-        text, path = self._config.ssl_truststore_certificates, self._config.ssl_truststore_location
-        where = "ssl_truststore_certificates"
-        if path and text is None:
-            where = f"ssl_truststore_location={path}"
-            text = pem.read(path, where)
-        if text is not None:
-            pem.load_trusted(context, text, where)
+        load_trust_store(context, self._config)
         return context
 
     def _token(self, status: int, body: bytes) -> OAuthToken:

@@ -35,6 +35,8 @@ def config_of(configs: dict[str, Any]) -> ProducerConfig:
         ({"bootstrap.servers": "a:1,b:2"}, {"bootstrap_servers": (("a", 1), ("b", 2))}),
         ({"bootstrap.servers": "a, SSL://b,[::1],c:1"}, {"bootstrap_servers": (*PORTLESS, ("c", 1))}),
         ({"metadata.broker.list": "a,SSL://b,[::1]"}, {"bootstrap_servers": PORTLESS}),
+        ({"ssl.ca.location": "probe"}, {"ssl_truststore_location": None}),
+        ({"security.protocol": "ssl", "ssl.ca.location": "ca"}, {"ssl_truststore_location": "ca"}),
         ({"client.id": "shop"}, {"client_id": "shop"}),
         ({"message.max.bytes": 5_000}, {"max_request_size": 5_000}),
         ({"max.in.flight": "1"}, {"max_in_flight_requests_per_connection": 1}),

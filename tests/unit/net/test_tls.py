@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import ssl
 import struct
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.x509 import Name, NameAttribute, load_pem_x509_certificate
 
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import TlsError
@@ -45,6 +47,26 @@ def refusal(**values: Any) -> str:
     with pytest.raises(TlsError) as caught:
         make_context(config(**values))
     return str(caught.value)
+
+
+def server_context(authority: CertificateAuthority, name: str) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    pem.load_own(context, authority.issue(name).pem, None, "it")
+    return context
+
+
+async def handshake(config: ProducerConfig, theirs: ssl.SSLContext, host: str) -> None:
+    """Connect to a broker that is said to be ``host``."""
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=theirs)
+    tls = Tls(config, asyncio.get_running_loop())
+    async with server:
+        context = await tls.context()
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.sockets[0].getsockname()[1])
+        try:
+            await tls.start(context, reader, writer, host)
+        finally:
+            writer.close()
+            await asyncio.gather(writer.wait_closed(), return_exceptions=True)
 
 
 def test_everything_is_checked_by_default(authority: CertificateAuthority) -> None:
@@ -173,6 +195,31 @@ def test_suites_of_1_3_alone_leave_1_3_alone() -> None:
     assert context.minimum_version == ssl.TLSVersion.TLSv1_3
 
 
+def hash_of(certificate: str) -> str:
+    """What ``openssl x509 -hash`` prints: from the subject's names in lower case, without their outer frame."""
+    subject = load_pem_x509_certificate(certificate.encode()).subject
+    names = Name(NameAttribute(each.oid, " ".join(str(each.value).lower().split())) for each in subject)
+    content = names.public_bytes()[2:]
+    return f"{int.from_bytes(hashlib.sha1(content).digest()[:4], 'little'):08x}"
+
+
+async def test_a_directory_of_trusted_certificates(authority: CertificateAuthority, tmp_path: Path) -> None:
+    """OpenSSL finds those in files named by their hash; there is an error if there is no such file."""
+    settings = config(ssl_truststore_location=str(tmp_path))
+    (tmp_path / "ca.pem").write_text(authority.pem)
+    assert refusal(ssl_truststore_location=str(tmp_path)) == (
+        f"ssl_truststore_location={tmp_path} is a directory without files named by their certificates' hash: "
+        f"openssl rehash {tmp_path}"
+    )
+    (tmp_path / f"{hash_of(authority.pem)}.0").write_text(authority.pem)
+    await handshake(settings, server_context(authority, "kafka.test"), "kafka.test")
+    other = CertificateAuthority()
+    with pytest.raises(TlsError, match="is not trusted"):
+        await handshake(settings, server_context(other, "kafka.test"), "kafka.test")
+    (tmp_path / f"{hash_of(other.pem)}.0").write_text(other.pem)
+    await handshake(settings, server_context(other, "kafka.test"), "kafka.test")
+
+
 # --- files that change ------------------------------------------------------------------------------------------------
 
 
@@ -196,6 +243,19 @@ async def test_a_context_is_made_again_when_a_file_has_changed(
     assert await tls.context() is second
     keys.write_text(authority.issue("c.test").pem)
     assert await tls.context() is not second
+
+
+async def test_a_context_is_made_again_when_a_file_of_a_directory_has_changed(
+    tmp_path: Path, authority: CertificateAuthority
+) -> None:
+    """Also one that is written in place, which the directory does not show."""
+    tls = Tls(config(ssl_truststore_location=str(tmp_path)), asyncio.get_running_loop())
+    file = tmp_path / f"{hash_of(authority.pem)}.0"
+    file.write_text(authority.pem)
+    first = await tls.context()
+    assert await tls.context() is first
+    file.write_text(authority.pem + "\n")
+    assert await tls.context() is not first
 
 
 async def test_a_file_that_can_be_read_later_is_used_then(
@@ -241,20 +301,10 @@ async def test_the_dot_at_the_end_of_a_full_name_is_no_part_of_what_the_broker_p
     authority: CertificateAuthority,
 ) -> None:
     """It makes a resolver skip its search list (``kafka.ns.svc.cluster.local.``); certificates never have it."""
-    theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    pem.load_own(theirs, authority.issue("kafka.test").pem, None, "it")
+    theirs = server_context(authority, "kafka.test")
     named: list[str | None] = []
     theirs.sni_callback = lambda _, name, __: named.append(name)
-    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=theirs)
-    tls = Tls(config(ssl_truststore_certificates=authority.pem), asyncio.get_running_loop())
-    async with server:
-        context = await tls.context()
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.sockets[0].getsockname()[1])
-        try:
-            await tls.start(context, reader, writer, "kafka.test.")
-        finally:
-            writer.close()
-            await asyncio.gather(writer.wait_closed(), return_exceptions=True)
+    await handshake(config(ssl_truststore_certificates=authority.pem), theirs, "kafka.test.")
     assert named == ["kafka.test"]
 
 
@@ -268,8 +318,7 @@ good, as none are newer."""
 @asynccontextmanager
 async def forger(authority: CertificateAuthority, begin: bytes) -> AsyncIterator[int]:
     """The port of a broker with a good certificate, and of somebody on the way who writes first."""
-    theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    pem.load_own(theirs, authority.issue("127.0.0.1").pem, None, "it")
+    theirs = server_context(authority, "127.0.0.1")
     tasks = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -16,6 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
+from cryptography.hazmat.primitives.serialization import pkcs12 as writer
+from cryptography.x509 import load_pem_x509_certificate
 
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import AuthenticationError, ConnectionLostError, TlsError
@@ -274,6 +277,34 @@ async def test_the_login_module_says_whom_to_trust_and_which_certificate_to_show
             with pytest.raises(ConnectionLostError, match="can't be asked"):
                 await endpoint.fetch(sasl_jaas_config=module(options), **configs)
     assert len(endpoint.requests) == 1
+
+
+def pkcs12(authority: CertificateAuthority) -> bytes:
+    certificate = writer.PKCS12Certificate(load_pem_x509_certificate(authority.pem.encode()), b"authority")
+    return writer.serialize_java_truststore([certificate], BestAvailableEncryption(b"s3cret"))
+
+
+async def test_the_trust_store_of_the_brokers_is_for_the_token_endpoint_too(tmp_path: Path) -> None:
+    """In each of its forms."""
+    authority = CertificateAuthority()
+    file, store = tmp_path / "trust.pem", tmp_path / "trust.p12"
+    file.write_text(authority.pem)
+    store.write_bytes(pkcs12(authority))
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    pem.load_own(server, authority.issue("127.0.0.1").pem, None, "it")
+    async with answering(http(b'{"access_token": "t"}'), server) as endpoint:
+        configs = {
+            "security_protocol": "SASL_SSL",
+            "sasl_oauthbearer_token_endpoint_url": f"https://127.0.0.1:{endpoint.port}/token",
+        }
+        for trust in (
+            {"ssl_truststore_certificates": authority.pem},
+            {"ssl_truststore_location": file},
+            {"ssl_truststore_location": store, "ssl_truststore_type": "PKCS12", "ssl_truststore_password": "s3cret"},
+        ):
+            assert (await endpoint.fetch(**configs, **trust)).value == "t"
+        with pytest.raises(ConnectionLostError, match="can't be asked"):
+            await endpoint.fetch(**configs)
 
 
 async def test_a_file_of_the_login_module_that_is_not_there() -> None:
