@@ -27,6 +27,8 @@ class AppendedMetadata(NamedTuple):
     size: int
     """Bytes, before compression."""
     timestamp: int
+    crc: None = None
+    """Only batches have one, in aiokafka too."""
 
 
 class BatchBuilder:

@@ -62,6 +62,12 @@ async def test_aiokafkas_default_partitioner_is_the_built_in_one() -> None:
     assert callable(config_of(lambda key, everything, available: 0))
 
 
+def test_what_append_returns() -> None:
+    """It has all of aiokafka's attributes."""
+    metadata: Any = AIOKafkaProducer().create_batch().append(timestamp=5, key=None, value=b"value")
+    assert (metadata.offset, metadata.timestamp, metadata.crc) == (0, 5, None)
+
+
 async def test_a_batch_that_fails_after_its_future_was_cancelled(fake_kafka_cluster: FakeCluster) -> None:
     """As in aiokafka, neither flush nor stop raises the failure."""
     fake_kafka_cluster.create_topic("orders")
