@@ -33,8 +33,6 @@ from aioproducer.transaction.block import Transaction
 __all__ = ["AIOKafkaProducer", "BatchBuilder", "RecordMetadata", "TransactionContext"]
 
 UNSET: Any = object()
-DEFAULT_MEMORY = 33_554_432
-"""This producer's default for ``buffer_memory``."""
 
 
 class RecordMetadata(NamedTuple):
@@ -111,9 +109,11 @@ class AIOKafkaProducer:
             "compression_type": compression_type or "none",
             "batch_size": max_batch_size,
             "max_request_size": max_request_size,
-            "buffer_memory": _memory(max_request_size),
+            # aiokafka has no limit beside the record's: one must fit while another is on its way.
+            "buffer_memory": _at_least(33_554_432, max_request_size, factor=2),
             "linger_ms": linger_ms,
             "retry_backoff_ms": retry_backoff_ms,
+            "retry_backoff_max_ms": _at_least(1_000, retry_backoff_ms),
             "security_protocol": security_protocol,
             "connections_max_idle_ms": -1 if connections_max_idle_ms is None else connections_max_idle_ms,
             "enable_idempotence": idempotent,
@@ -380,9 +380,9 @@ def _addresses(servers: str | Iterable[str]) -> list[str]:
     return list(dict.fromkeys(with_ports(server for server in map(str.strip, listed) if server)))
 
 
-def _memory(max_request_size: Any) -> int | float:
-    """aiokafka has no limit beside the record's: one record must fit while another is on its way."""
-    return max(DEFAULT_MEMORY, 2 * max_request_size) if isinstance(max_request_size, (int, float)) else DEFAULT_MEMORY
+def _at_least(default: int, argument: Any, factor: int = 1) -> float:
+    """A config that bounds an argument, raised as far as that needs; what is no number is refused elsewhere."""
+    return max(default, factor * argument) if isinstance(argument, (int, float)) else default
 
 
 def _partitioner(

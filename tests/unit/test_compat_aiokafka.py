@@ -191,6 +191,15 @@ def test_what_the_protocol_does_not_need_is_ignored(protocol: str) -> None:
     assert config.sasl_username == ("u" if "SASL" in protocol.upper() else None)
 
 
+def test_a_back_off_above_this_producer_s_limit() -> None:
+    """It is used as given, without a word on a config that aiokafka does not have."""
+    for given, limit in ((100, 1_000), (5_000, 5_000), (2_500.5, 2_500)):
+        config = AIOKafkaProducer(retry_backoff_ms=given).native._config
+        assert (config.retry_backoff_ms, config.retry_backoff_max_ms) == (int(given), limit)
+    with pytest.raises(ConfigError, match="retry_backoff_ms='soon' is refused"):
+        AIOKafkaProducer(retry_backoff_ms=cast(float, "soon"))
+
+
 class TokenProvider:
     """aiokafka's interface, without its optional method."""
 
