@@ -172,6 +172,11 @@ class AIOKafkaProducer:
             with raising_familiar(), suppress(DeliveryErrors):
                 await self.native.flush()
 
+    @property
+    def _closed(self) -> bool:
+        """An attribute of aiokafka's that FastStream's ``ping`` reads: whether the producer can't send any more."""
+        return self.native.health().state in (ProducerState.FAILED, ProducerState.CLOSING, ProducerState.CLOSED)
+
     async def __aenter__(self) -> Self:
         await self.start()
         return self

@@ -165,6 +165,15 @@ async def test_a_start_that_failed(fake_kafka_cluster: FakeCluster) -> None:
         await producer.start()
 
 
+async def test_what_faststream_asks(fake_kafka_cluster: FakeCluster) -> None:
+    """Its ``broker.ping()`` reads an attribute of aiokafka's producer."""
+    producer = AIOKafkaProducer(bootstrap_servers=fake_kafka_cluster.bootstrap_servers)
+    assert not producer._closed
+    async with producer:
+        assert not producer._closed
+    assert producer._closed
+
+
 # --- its arguments ----------------------------------------------------------------------------------------------------
 
 
