@@ -40,7 +40,7 @@ def configuration_page() -> str:
         parts += [f"\n## {title}\n\n", _table(definitions)]
     parts += [
         "\n## Java's configs that have no meaning here\n\n",
-        "`from_properties` leaves these out with one log line; elsewhere they are refused.\n\n",
+        "`from_properties` and the Spark sink leave these out with one log line; elsewhere they are refused.\n\n",
         "| Name | Instead |\n|---|---|\n",
     ]
     parts += [f"| `{name.replace('_', '.')}` | {hint} |\n" for name, hint in JVM_ONLY.items()]

@@ -278,9 +278,19 @@ def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
     except ValueError as error:
         raise ConfigError(f"{os.fspath(path)} is not a .properties file: {error}") from error
     _refuse_references(values)
+    return without_jvm_only(values, os.fspath(path))
+
+
+def without_jvm_only(values: Mapping[str, str], whose: str) -> dict[str, str]:
+    """The configs without those that only mean something to the JVM, which are named in one log line.
+
+    Args:
+        values: by names with dots.
+        whose: where they come from, for the log.
+    """
     ignored = [name for name in values if _jvm_only_hint(_underscored(name))]
     if ignored:
-        logger.info("%s: ignored configs that only a JVM can use: %s", os.fspath(path), ", ".join(ignored))
+        logger.info("%s: ignored configs that only a JVM can use: %s", whose, ", ".join(ignored))
     return {name: value for name, value in values.items() if name not in ignored}
 
 

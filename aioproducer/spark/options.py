@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from aioproducer.config.producer_config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig, without_jvm_only
 from aioproducer.errors import ConfigError, InvalidTopicError
 from aioproducer.metadata import check_topic_name
 from aioproducer.spark.batch_names import in_file_name
@@ -138,6 +138,7 @@ def _topic(name: str, topic: str | None) -> str | None:
 
 
 def _producer_configs(options: Mapping[str, str]) -> dict[str, str]:
+    """The producer's configs, without those for the JVM: Spark's own source and sink may share these options."""
     configs: dict[str, str] = {}
     for name, value in options.items():
         if name.lower().startswith(KAFKA):
@@ -145,7 +146,7 @@ def _producer_configs(options: Mapping[str, str]) -> dict[str, str]:
             if dotted in configs:
                 raise ConfigError(f"option {KAFKA}{dotted} is given twice, the second time as {name}")
             configs[dotted] = value
-    return configs
+    return without_jvm_only(configs, "options of the write")
 
 
 def _check_own(own: Mapping[str, str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 from pathlib import Path
 
@@ -104,6 +105,25 @@ def test_statements_of_an_audit_need_the_audit() -> None:
     for wrong, match in (({"audit": "yes"}, "audit='yes'"), ({"auditStatements": "/s"}, "needs option audit=true")):
         with pytest.raises(ConfigError, match=match):
             SinkOptions.parse({"kafka.bootstrap.servers": "x:1", **wrong})
+
+
+def test_options_of_sparks_own_source_may_name_classes_of_the_jvm(caplog: pytest.LogCaptureFixture) -> None:
+    """One dict of options serves both; the mechanism itself is this package's."""
+    caplog.set_level(logging.INFO)
+    given = {
+        "kafka.bootstrap.servers": "x:1",
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "AWS_MSK_IAM",
+        "kafka.sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required;",
+        "kafka.sasl.client.callback.handler.class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
+        "kafka.metric_reporters": "x.Y",
+    }
+    options = SinkOptions.parse(given)
+    assert list(options.producer) == ["bootstrap.servers", "security.protocol", "sasl.mechanism", "sasl.jaas.config"]
+    assert caplog.messages == [
+        "options of the write: ignored configs that only a JVM can use: "
+        "sasl.client.callback.handler.class, metric.reporters"
+    ]
 
 
 def test_configs_may_have_names_with_underscores() -> None:
