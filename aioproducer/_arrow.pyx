@@ -414,13 +414,18 @@ cdef class Column:
         return 0
 
     cdef bint read_integer(self, int64_t row, int64_t* value) except -1:
-        """Read a row's number, at most 2^63-1 (larger ones are clamped); False for null."""
+        """Read a row's number, at most 2^63-1; False for null."""
         if self.kind == NULLS or self.is_null(row):
             return False
         value[0] = self.integer_at(self.offset + row)
+        if value[0] < 0 and not self.signed:
+            raise SerializationError(
+                f"column {self.name!r}: a {self.type_name} of {<uint64_t>value[0]} is outside 0 to 2^63-1"
+            )
         return True
 
     cdef int64_t integer_at(self, int64_t at) noexcept:
+        """The number there; negative for an unsigned one above 2^63-1."""
         cdef int8_t i8
         cdef int16_t i16
         cdef int32_t i32
@@ -436,7 +441,7 @@ cdef class Column:
             memcpy(&i32, place, 4)
             return <int64_t>i32 if self.signed else <int64_t><uint32_t>i32
         memcpy(&i64, place, 8)
-        return INT64_MAX if i64 < 0 and not self.signed else i64
+        return i64
 
     cdef int read_range(self, int64_t row, int64_t* first, int64_t* end) except -1:
         """The range of a row's list entries; empty for null."""

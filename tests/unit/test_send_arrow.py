@@ -476,6 +476,21 @@ async def test_bad_rows_fail_alone(broker: ProducingBroker, configs: dict[str, A
 
 
 @each_path
+async def test_numbers_above_the_largest_of_kafka_fail_alone(broker: ProducingBroker, configs: dict[str, Any]) -> None:
+    """2^64-1 often stands for a missing number. As a time in the log it would keep its segment for good."""
+    numbers = pa.array([0, 2**64 - 1, 2**63, 2**63 - 1], pa.uint64())
+    async with producer_of(broker, **configs) as producer:
+        for column in "timestamp", "partition":
+            table = pa.table({"value": ["0", "1", "2", "3"], column: numbers})
+            result = await producer.send_arrow("orders", table, raise_on_error=False)
+            told = {row: str(error) for row, error in result.errors}
+            assert f"column '{column}': a uint64 of 18446744073709551615 " in told[1]
+            assert f"column '{column}': a uint64 of 9223372036854775808 " in told[2]
+            assert set(told) == ({1, 2} if column == "timestamp" else {1, 2, 3})
+    assert [one.timestamp_ms for one in broker.log["orders", 0][:2]] == [0, 2**63 - 1]
+
+
+@each_path
 async def test_a_topic_that_is_null(broker: ProducingBroker, configs: dict[str, Any]) -> None:
     """Without a topic of the call such a row has none."""
     table = pa.table({"value": ["0", "1"], "topic": ["orders", None]})
