@@ -7,11 +7,12 @@ differences. If a program has imported ``aiokafka.errors``, raised errors are al
 from __future__ import annotations
 
 import asyncio
+import random
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self, TypeAlias, cast
 
 from aioproducer import (
     ConsumerGroupMetadata,
@@ -33,6 +34,8 @@ from aioproducer.transaction.block import Transaction
 __all__ = ["AIOKafkaProducer", "BatchBuilder", "RecordMetadata", "TransactionContext"]
 
 UNSET: Any = object()
+Partitioner: TypeAlias = Callable[[bytes | None, list[int], list[int]], int]
+"""A function of the key's bytes, all partitions, and those that have a leader."""
 
 
 class RecordMetadata(NamedTuple):
@@ -75,7 +78,7 @@ class AIOKafkaProducer:
         value_serializer: Callable[[Any], bytes] | None = None,
         compression_type: str | None = None,
         max_batch_size: float = 16_384,
-        partitioner: Callable[[bytes | None, list[int], list[int]], int] | None = None,
+        partitioner: Partitioner | None = None,
         max_request_size: float = 1_048_576,
         linger_ms: float = 0,
         retry_backoff_ms: float = 100,
@@ -141,6 +144,7 @@ class AIOKafkaProducer:
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer
         self._max_batch_size = max_batch_size
+        self._partitioner = partitioner
         self._transactional_id = transactional_id
 
     # --- its life -----------------------------------------------------------------------------------------------------
@@ -262,10 +266,16 @@ class AIOKafkaProducer:
         return BatchBuilder(self._max_batch_size, self._key_serializer, self._value_serializer)
 
     async def send_batch(
-        self, batch: BatchBuilder, topic: str, *, partition: int
+        self, batch: BatchBuilder, topic: str, *, partition: int | None
     ) -> asyncio.Future[RecordMetadata | None]:
-        """Put a batch's records in the buffer; the future ends with the last one and has the first one's place."""
+        """Put a batch's records in the buffer; the future ends with the last one and has the first one's place.
+
+        ``partition=None`` sends all to one, which the partitioner chooses for a key of None.
+        """
         batch.close()
+        if partition is None:
+            with raising_familiar():
+                partition = _one_of(await self.native.partitions_for(topic), self._partitioner)
         future: asyncio.Future[RecordMetadata | None] = asyncio.get_running_loop().create_future()
         deliveries: list[Delivery] = []
         refused: list[KafkaError] = []
@@ -391,16 +401,25 @@ def _at_least(default: int, argument: Any, factor: int = 1) -> float:
 
 
 def _partitioner(
-    theirs: Callable[[bytes | None, list[int], list[int]], int],
+    theirs: Partitioner,
 ) -> Callable[[str, bytes | None, bytes | None, tuple[PartitionInfo, ...]], int] | None:
     if (type(theirs).__module__, type(theirs).__qualname__) == ("aiokafka.partitioner", "DefaultPartitioner"):
         return None  # the built-in one puts keys into the same partitions, in compiled code
 
     def choose(topic: str, key: bytes | None, value: bytes | None, partitions: tuple[PartitionInfo, ...]) -> int:
-        everything = [info.partition for info in partitions]
-        return theirs(key, everything, [info.partition for info in partitions if info.leader is not None])
+        return theirs(key, *_numbers(partitions))
 
     return choose
+
+
+def _one_of(partitions: tuple[PartitionInfo, ...], partitioner: Partitioner | None) -> int:
+    everything, available = _numbers(partitions)
+    return random.choice(available or everything) if partitioner is None else partitioner(None, everything, available)
+
+
+def _numbers(partitions: tuple[PartitionInfo, ...]) -> tuple[list[int], list[int]]:
+    """All partitions, and those that have a leader."""
+    return [info.partition for info in partitions], [info.partition for info in partitions if info.leader is not None]
 
 
 def _login(mechanism: str, username: str | None, password: str | None, service: str, provider: Any) -> dict[str, Any]:

@@ -68,6 +68,28 @@ def test_what_append_returns() -> None:
     assert (metadata.offset, metadata.timestamp, metadata.crc) == (0, 5, None)
 
 
+@pytest.mark.parametrize("partitioner", [None, lambda key, everything, available: max(available) if key is None else 0])
+async def test_a_batch_for_any_partition(
+    fake_kafka_cluster: FakeCluster, partitioner: Callable[[bytes | None, list[int], list[int]], int] | None
+) -> None:
+    """All its records go to one that has a leader, whatever their keys; FastStream sends batches that way."""
+    fake_kafka_cluster.create_topic("orders", 3)
+    fake_kafka_cluster.remove_leader("orders", 2)
+    async with AIOKafkaProducer(
+        bootstrap_servers=fake_kafka_cluster.bootstrap_servers, partitioner=partitioner
+    ) as producer:
+        for _ in range(5):
+            batch = producer.create_batch()
+            for number in range(20):
+                batch.append(timestamp=None, key=b"%d" % number, value=b"value")
+            metadata = await (await producer.send_batch(batch, "orders", partition=None))
+            assert metadata is not None
+            assert metadata.offset % 20 == 0
+            assert metadata.partition in ({1} if partitioner else {0, 1})
+    sent = fake_kafka_cluster.end_offsets("orders")
+    assert (sum(sent.values()), sent[2]) == (100, 0)
+
+
 async def test_a_batch_that_fails_after_its_future_was_cancelled(fake_kafka_cluster: FakeCluster) -> None:
     """As in aiokafka, neither flush nor stop raises the failure."""
     fake_kafka_cluster.create_topic("orders")
