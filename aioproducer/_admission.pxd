@@ -30,10 +30,11 @@ cdef class Admission:
     cdef Py_ssize_t max_record_bytes
     cdef str last_topic
     cdef TopicQueues last_queues
-    cdef object clocks                      # None, or (monotonic seconds, wall seconds) instead of the C clocks
-    cdef int64_t now_ns                     # monotonic clock at the latest admission
-    cdef int64_t wall_offset_ns
-    cdef int64_t look_again_ns              # when to look at the wall clock again
+    cdef object clocks                      # None, or (the loop's seconds, wall seconds) in place of all clocks
+    cdef int64_t now_ns                     # the clock of the fast path at the latest admission
+    cdef int64_t loop_offset_ns             # to be added for the loop's time,
+    cdef int64_t wall_offset_ns             # and for the wall time
+    cdef int64_t look_again_ns              # when to look at these two again
     cdef int64_t turn_ns                    # when the loop's last known turn was
     cdef Py_ssize_t bytes_since_turn
     cdef int32_t sharing                    # how many calls gave the loop its last turn, at least 1
@@ -51,10 +52,11 @@ cdef class Admission:
     cdef ProducerBatch place_with_headers(self, str topic, TopicQueues queues, int32_t partition, RecordView* record,
                                           headers, bint awaited)
     cdef int look(self) except -1
+    cdef inline int64_t clock_ns(self) except? -1
     cdef int check_loop(self) except -1
     cdef bint turn_due(self) noexcept
     cdef int give_turn(self) except -1
-    cdef void turn_taken(self) noexcept
+    cdef int turn_taken(self) except -1
 
 
 cdef object lasting_headers(headers, topic)

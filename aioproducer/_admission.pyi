@@ -149,7 +149,7 @@ class Admission(Generic[Key_contra, Value_contra]):
             serializers: of keys and of values, ``f(topic, headers, data)``, if there is no other user code. A result
                 that is not bytes, str or None leads to the slow path; so does their SerializerNotReadyError in calls
                 that may wait.
-            clocks: (monotonic seconds, wall seconds), replacing the machine's own.
+            clocks: (the loop's seconds, wall seconds), replacing all clocks; for loops in which time stands still.
         """
 
     def _close_admission(self) -> None:

@@ -42,7 +42,7 @@ from cpython.unicode cimport PyUnicode_CheckExact
 
 from aioproducer._am_send cimport SEND_NEXT, SEND_RETURN, aiop_iter_send, aiop_set_am_send
 from aioproducer._accumulator cimport last_delivery
-from aioproducer._clock cimport AIOP_HAS_CLOCK, aiop_monotonic_ns
+from aioproducer._clock cimport aiop_clock_ns
 from aioproducer._delivery cimport new_waiter
 from aioproducer._not_by_hand cimport aiop_not_by_hand
 from aioproducer._record_batch cimport HEADER_BYTES, MAX_RECORD_OVERHEAD, RecordView, encode_headers, headers_size
@@ -246,22 +246,25 @@ cdef class Admission:
         return self.state == ADMITTING and self.thread == <unsigned long>PyThread_get_thread_ident()
 
     cdef int look(self) except -1:
-        """Check that this is the producer's loop, and read the clocks (the wall clock only now and then)."""
+        """Check that this is the producer's loop, and read the clocks (those of loop and wall only now and then)."""
         if aiop_running_loop() != <PyObject*>self.loop:
             self.check_loop()
         cdef int64_t before_ns = self.now_ns
-        if AIOP_HAS_CLOCK and self.clocks is None:
-            self.now_ns = aiop_monotonic_ns()
-        else:
-            self.now_ns = <int64_t>(1e9 * (time.monotonic() if self.clocks is None else self.clocks[0]()))
+        self.now_ns = self.clock_ns()
         if self.now_ns - before_ns < RIGHT_AFTER_NS:
             self.accumulator.busy_ns += self.now_ns - before_ns
         if self.now_ns < self.look_again_ns:
             return 0
-        # Python's clock, not the system's: tests freeze or set it (freezegun, time-machine).
-        self.wall_offset_ns = <int64_t>(1e9 * (time.time() if self.clocks is None else self.clocks[1]())) - self.now_ns
+        # Batches get the loop's time, by which the sender judges them. Python's wall clock, not the system's: tests
+        # freeze or set it (freezegun, time-machine).
+        loop_time, wall_time = (self.loop.time, time.time) if self.clocks is None else self.clocks
+        self.loop_offset_ns = <int64_t>(1e9 * loop_time()) - self.now_ns
+        self.wall_offset_ns = <int64_t>(1e9 * wall_time()) - self.now_ns
         self.look_again_ns = self.now_ns + TURN_NS
         return 0
+
+    cdef inline int64_t clock_ns(self) except? -1:
+        return aiop_clock_ns() if self.clocks is None else <int64_t>(1e9 * self.clocks[0]())
 
     cdef int check_loop(self) except -1:
         running = _get_running_loop()
@@ -290,9 +293,10 @@ cdef class Admission:
         self.sharing = min(self.giving, MOST_SHARING)
         self.giving = 0
 
-    cdef void turn_taken(self) noexcept:
+    cdef int turn_taken(self) except -1:
         self.bytes_since_turn = 0
-        self.turn_ns = aiop_monotonic_ns() if AIOP_HAS_CLOCK and self.clocks is None else self.now_ns
+        self.turn_ns = self.clock_ns()      # not now_ns, which is from before the loop's turn
+        return 0
 
     cdef Delivery admit(self, topic, value, key, partition, headers, timestamp_ms, bint awaited):
         """Append a record whose key and value need no work; None if it has to wait for something."""
@@ -400,7 +404,7 @@ cdef class Admission:
             self.wanted_bytes = size
             return None
         cdef ProducerBatch batch = self.accumulator.append_record(
-            queues, partition, record, pairs, self.now_ns // 1000000, awaited
+            queues, partition, record, pairs, (self.now_ns + self.loop_offset_ns) // 1000000, awaited
         )
         if batch is not None:
             self.bytes_since_turn += size
