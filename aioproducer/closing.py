@@ -58,7 +58,8 @@ class Closing:
         self._starting = starting
         self._loop = asyncio.get_running_loop()
         self._has_begun = False
-        self._task = self._loop.create_task(self._run(), name="aioproducer close")
+        # Not by create_task: an eager one would turn callers away before `wait` has registered its own.
+        self._task = asyncio.Task(self._run(), loop=self._loop, name="aioproducer close")
         self._task.add_done_callback(self._ended)
         self._task.add_done_callback(lambda _: on_end())
 

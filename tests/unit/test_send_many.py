@@ -8,6 +8,7 @@ import contextlib
 import enum
 import inspect
 import itertools
+import sys
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from typing import Any
@@ -913,8 +914,21 @@ async def test_closed_when_the_records_are_at_their_end(broker: ProducingBroker)
 
 
 @each_path
-async def test_closed_by_the_records_themselves(broker: ProducingBroker, configs: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "eager",
+    [
+        False,
+        pytest.param(
+            True, marks=pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks are new in Python 3.12")
+        ),
+    ],
+)
+async def test_closed_by_the_records_themselves(
+    broker: ProducingBroker, configs: dict[str, Any], *, eager: bool
+) -> None:
     """A generator closes the producer when its source ends: close waits for admitted records, as usual."""
+    if eager:
+        asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined, unused-ignore]
     broker.holding = True
     producer = producer_of(broker, **configs)
     await producer.start()
