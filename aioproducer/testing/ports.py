@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import random
 import socket
@@ -10,6 +9,11 @@ import tempfile
 import threading
 from collections.abc import Iterable
 from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 HOST = "127.0.0.1"
 FIRST, LAST = 20_000, 32_767
@@ -49,8 +53,10 @@ def give_back(ports: Iterable[int]) -> None:
 def is_free(port: int) -> bool:
     """Whether a listener could be bound to this loopback port now."""
     with socket.socket() as probe:
-        # Like the JVM: a port with old connections in TIME_WAIT is free for a listener.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if os.name == "posix":
+            # Like the JVM: a port with old connections in TIME_WAIT is free for a listener. On Windows, where it is so
+            # anyway, this would share the port with another listener.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
             probe.listen(1)
@@ -62,7 +68,8 @@ def is_free(port: int) -> bool:
 class _Claims:
     """Ports chosen by processes of this user, which their brokers bind later, and again after a restart.
 
-    A claim is a lock on one byte of a shared file, so it ends with its process, however that ends.
+    A claim is a lock on one byte of a shared file, so it ends with its process, however that ends. Where there are no
+    such locks, on Windows, other processes do not see it; they can still tell that a port is in use.
     """
 
     def __init__(self) -> None:
@@ -75,10 +82,11 @@ class _Claims:
         with self._lock:
             if port in self._own:
                 return False
-            try:
-                fcntl.lockf(self._opened(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
-            except OSError:
-                return False
+            if fcntl is not None:
+                try:
+                    fcntl.lockf(self._opened(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+                except OSError:
+                    return False
             self._own.add(port)
             return True
 
@@ -86,7 +94,8 @@ class _Claims:
         with self._lock:
             if port in self._own:
                 self._own.discard(port)
-                fcntl.lockf(self._opened(), fcntl.LOCK_UN, 1, port)
+                if fcntl is not None:
+                    fcntl.lockf(self._opened(), fcntl.LOCK_UN, 1, port)
 
     def _opened(self) -> int:
         if self._file is None:

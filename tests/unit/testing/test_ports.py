@@ -74,3 +74,28 @@ def test_when_the_range_is_full_the_system_chooses() -> None:
         found = ports.free_ports(3, OfferedPorts(*[taken] * 1_000))
     assert len(set(found)) == 3
     assert taken not in found
+
+
+def test_fake_clusters_need_no_locks_of_files() -> None:
+    """Windows has no fcntl. A KafkaCluster says there what it needs."""
+    script = """
+import sys
+sys.modules["fcntl"] = None
+import random
+import aioproducer.testing.cluster
+from aioproducer.testing import FakeCluster, KafkaCluster, ports
+from aioproducer.testing.errors import ClusterError
+from tests.unit.testing.test_ports import OfferedPorts
+(given,) = ports.free_ports(1, random.Random(4))
+assert given not in ports.free_ports(1, OfferedPorts(given))
+ports.give_back([given])
+with FakeCluster(2) as cluster:
+    assert len(set(cluster.bootstrap_servers.split(","))) == 2
+sys.platform = "win32"
+try:
+    KafkaCluster().start()
+except ClusterError as error:
+    print(error)
+"""
+    told = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (told.stdout, told.stderr) == ("KafkaCluster runs on Linux and macOS\n", "")
