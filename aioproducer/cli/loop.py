@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from types import FrameType
 from typing import Any, TypeVar
 
 from aioproducer.event_loop import new_event_loop
@@ -29,11 +30,15 @@ def run_in_loop(main: Coroutine[Any, Any, T]) -> T:
 def signals_to(handler: Callable[[signal.Signals], None]) -> Iterator[None]:
     """During the block, have the running loop call a plain function on SIGINT and SIGTERM."""
     loop = asyncio.get_running_loop()
-    wanted = (signal.SIGINT, signal.SIGTERM)
-    for number in wanted:
-        loop.add_signal_handler(number, handler, number)
-    try:
+
+    def hand_over(number: int, _: FrameType | None) -> None:
+        loop.call_soon_threadsafe(handler, signal.Signals(number))
+
+    with ExitStack() as afterwards:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            try:
+                loop.add_signal_handler(number, handler, number)
+                afterwards.callback(loop.remove_signal_handler, number)
+            except NotImplementedError:  # by every loop on Windows
+                afterwards.callback(signal.signal, number, signal.signal(number, hand_over))
         yield
-    finally:
-        for number in wanted:
-            loop.remove_signal_handler(number)
