@@ -92,10 +92,10 @@ cdef class RecordAccumulator:
     cdef int32_t partition_by_others(self, TopicQueues topic, RecordView* record)
     cdef int32_t next_round_robin(self, TopicQueues topic)
     cdef NodeQueue node(self, int32_t node_id)
-    cdef void close_batch(self, ProducerBatch batch, int64_t now_ms)
+    cdef void close_batch(self, ProducerBatch batch)
     cdef void end_open(self, ProducerBatch batch) noexcept
-    cdef void end_linger(self, ProducerBatch batch, int64_t now_ms)
-    cdef void close_if_overdue(self, PartitionQueue queue, int64_t now_ms)
+    cdef void end_linger(self, ProducerBatch batch)
+    cdef void close_if_overdue(self, PartitionQueue queue)
     cdef void move(self, PartitionQueue queue, int32_t leader)
     cdef void mark_ready(self, PartitionQueue queue)
     cdef void unmark_ready(self, PartitionQueue queue)
@@ -104,7 +104,7 @@ cdef class RecordAccumulator:
     cdef void look_at_speed(self, int64_t now_ms) noexcept
     cdef bint lingers_on(self, ProducerBatch oldest, int64_t now_ms) noexcept
     cdef bint any_under_way(self)
-    cdef void close_awaited(self, int64_t now_ms, busy_nodes)
+    cdef void close_awaited(self, busy_nodes)
     cdef void end_back_off(self, ProducerBatch batch, int64_t now_ms)
     cdef Py_ssize_t size_in_request(self, ProducerBatch batch) noexcept
     cdef void start_sealing(self, ProducerBatch batch, NodeQueue node)
@@ -117,6 +117,6 @@ cdef class RecordAccumulator:
     cdef int learn_limit(self, ProducerBatch batch, int64_t now_ms) except -1
     cdef Py_ssize_t piece_limit(self, ProducerBatch batch)
     cdef ProducerBatch new_piece(self, ProducerBatch parent, Py_ssize_t number, int32_t first_index)
-    cdef list take_live(self, bint in_flight, bint in_doubt)
-    cdef int take_unfinished(self, ProducerBatch batch, list taken, bint in_flight, bint in_doubt) except -1
+    cdef list take_live(self, bint in_flight, bint also_in_doubt)
+    cdef int take_unfinished(self, ProducerBatch batch, list taken, bint in_flight, bint also_in_doubt) except -1
     cdef int64_t pending_records(self, ProducerBatch batch)

@@ -141,7 +141,7 @@ class RecordAccumulator:
             Node ids (-1 for batches whose partition has no leader), and the next deadline (-1 if there is none).
         """
 
-    def close_all(self, now_ms: int) -> None:
+    def close_all(self) -> None:
         """Close every open batch to make it ready."""
 
     def node_stalled(self, node_id: int, now_ms: int) -> None:
@@ -205,11 +205,11 @@ class RecordAccumulator:
     def take_all(self) -> list[ProducerBatch]:
         """Like ``expire``, for batches of any age."""
 
-    def take_unsent(self, in_doubt: bool) -> list[ProducerBatch]:
+    def take_unsent(self, also_in_doubt: bool) -> list[ProducerBatch]:
         """Like ``take_all``, but only batches that are not in flight.
 
         Args:
-            in_doubt: include those an earlier attempt may have written.
+            also_in_doubt: include those an earlier attempt may have written.
         """
 
     def oldest_live_serial(self) -> int:

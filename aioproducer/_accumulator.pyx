@@ -216,7 +216,7 @@ cdef class RecordAccumulator:
         if topic.sticky_bytes + largest_size(record) >= self.sticky_size and self.may_leave(topic, batch, record):
             # The partition has had its share and leaves no batch half filled: the next records go elsewhere.
             if batch is not None:
-                self.close_batch(batch, now_ms)
+                self.close_batch(batch)
             topic.sticky = self.choose_partition(topic, now_ms)
             topic.sticky_bytes = 0
         batch = self.append_to(topic, topic.sticky, record, headers, now_ms, awaited)
@@ -241,7 +241,7 @@ cdef class RecordAccumulator:
             size = batch.record_size(record)
         if not batch.reserve(size):
             if batch.record_count and (not self.any_under_way() or now_ms - batch.created_ms >= SHORT_LINGER_MS):
-                self.close_batch(batch, now_ms)
+                self.close_batch(batch)
             return None
         batch.result.add_record()       # may find no memory; an empty batch must not be queued
         if batch.record_count == 0:
@@ -264,7 +264,7 @@ cdef class RecordAccumulator:
         while True:
             batch = <ProducerBatch>topic.open[partition]
             if batch is not None and (not self.fits(batch, batch.record_size(record)) or self.gathered(batch, now_ms)):
-                self.close_batch(batch, now_ms)
+                self.close_batch(batch)
             elif batch is None and fresh is None:
                 fresh = self.new_batch(<PartitionQueue>topic.queues[partition])
             elif not self.woken and (awaited or not self.lingering_batches):
@@ -300,7 +300,6 @@ cdef class RecordAccumulator:
         self.last_serial += 1
         batch.serial = self.last_serial
         batch.result.serial = self.last_serial
-        queue.topic.used_ms = now_ms
         batch.limit_bytes = queue.topic.limit(self.batch_size, now_ms)
         batch.created_ms = now_ms
         batch.appended_before = self.appended_records
@@ -401,10 +400,9 @@ cdef class RecordAccumulator:
             node = <NodeQueue>self.nodes.setdefault(node_id, NodeQueue(node_id))
         return node
 
-    cdef void close_batch(self, ProducerBatch batch, int64_t now_ms):
+    cdef void close_batch(self, ProducerBatch batch):
         self.end_open(batch)
         batch.state = CLOSED
-        batch.closed_ms = now_ms
         self.mark_ready(batch.queue)
 
     cdef void end_open(self, ProducerBatch batch) noexcept:
@@ -412,19 +410,19 @@ cdef class RecordAccumulator:
         self.open_batches -= 1
         self.lingering_batches -= not batch.overdue
 
-    cdef void end_linger(self, ProducerBatch batch, int64_t now_ms):
+    cdef void end_linger(self, ProducerBatch batch):
         """Close a batch as soon as it is the first of its partition."""
         if batch.queue.first is batch:
-            self.close_batch(batch, now_ms)
+            self.close_batch(batch)
         elif not batch.overdue:
             batch.overdue = True
             self.lingering_batches -= 1
 
-    cdef void close_if_overdue(self, PartitionQueue queue, int64_t now_ms):
+    cdef void close_if_overdue(self, PartitionQueue queue):
         """Close the open batch if its linger is over and it is now the first."""
         cdef ProducerBatch batch = queue.first
         if batch is not None and batch.state == OPEN and batch.overdue:
-            self.close_batch(batch, now_ms)
+            self.close_batch(batch)
 
     cdef void mark_ready(self, PartitionQueue queue):
         """Queue the partition at its leader if its first batch can be sent."""
@@ -446,16 +444,16 @@ cdef class RecordAccumulator:
         cdef int64_t linger_ms = min(self.linger_ms, SHORT_LINGER_MS) if self.memory_short else self.linger_ms
         self.woken = True       # the caller is the sender: no wake-up for what becomes ready here
         if self.awaited_batches:
-            self.close_awaited(now_ms, busy_nodes)
+            self.close_awaited(busy_nodes)
         while self.backing_off and self.backing_off[0][0] <= now_ms:
             self.end_back_off(<ProducerBatch>heappop(self.backing_off)[2], now_ms)
         batch = self.live.oldest_lingering()
         if batch is not None and not self.lingers_on(batch, now_ms):
             while batch is not None and batch.created_ms + linger_ms <= now_ms:
-                self.end_linger(batch, now_ms)
+                self.end_linger(batch)
                 batch = self.live.oldest_lingering()
         if self.memory_short and self.lingering_batches and not self.any_under_way():
-            self.close_all(now_ms)
+            self.close_all()
         batch = self.live.oldest_lingering()
         if batch is not None:
             deadline = batch.created_ms + linger_ms
@@ -496,7 +494,7 @@ cdef class RecordAccumulator:
                 return True
         return False
 
-    cdef void close_awaited(self, int64_t now_ms, busy_nodes):
+    cdef void close_awaited(self, busy_nodes):
         """Cut linger for batches with send() records, at brokers that owe no answer."""
         cdef ProducerBatch batch
         cdef list still = []
@@ -506,7 +504,7 @@ cdef class RecordAccumulator:
                 if batch.queue.leader in busy_nodes:
                     still.append(batch)
                 else:
-                    self.end_linger(batch, now_ms)
+                    self.end_linger(batch)
         self.awaited_batches = still
 
     cdef void end_back_off(self, ProducerBatch batch, int64_t now_ms):
@@ -515,7 +513,7 @@ cdef class RecordAccumulator:
             if batch.state != ENDED:
                 self.mark_ready(batch.queue)
 
-    def close_all(self, int64_t now_ms):
+    def close_all(self):
         # Found from the youngest: thousands of flushes, each for its own record, would walk over each other's batches.
         cdef list found = []
         cdef ProducerBatch batch = self.live.youngest
@@ -525,7 +523,7 @@ cdef class RecordAccumulator:
             batch = batch.older
         for batch in reversed(found):
             if batch.state == OPEN:     # else the program has filled it while the sender was woken for another
-                self.close_batch(batch, now_ms)
+                self.close_batch(batch)
 
     def node_stalled(self, int32_t node_id, int64_t now_ms):
         cdef NodeQueue node = self.node(node_id)
@@ -576,7 +574,7 @@ cdef class RecordAccumulator:
                 batches.append(batch)
         for item in batches:
             queue = (<ProducerBatch>item).queue
-            self.close_if_overdue(queue, now_ms)
+            self.close_if_overdue(queue)
             self.mark_ready(queue)
         return batches, unsealed
 
@@ -689,7 +687,7 @@ cdef class RecordAccumulator:
         cdef Py_ssize_t limit
         cdef int32_t index = 0
         cdef bytes key, value
-        if batch.state != IN_FLIGHT or batch.expired:
+        if batch.state != IN_FLIGHT or batch.failed_early:
             raise ValueError(f"only a batch in flight whose Deliveries are pending can be split, not {batch!r}")
         self.land(batch)
         self.learn_limit(batch, now_ms)
@@ -753,7 +751,6 @@ cdef class RecordAccumulator:
         piece.result = new_result(parent.queue.topic.name, parent.queue.partition, self.ledger)
         piece.result.serial = parent.serial
         piece.created_ms = parent.created_ms
-        piece.closed_ms = parent.closed_ms
         piece.state = CLOSED
         piece.attempts = parent.attempts - 1    # the refused request was no attempt of the piece
         piece.maybe_written = parent.maybe_written
@@ -774,7 +771,7 @@ cdef class RecordAccumulator:
         cdef list expired = []
         while batch is not None and batch.created_ms + self.delivery_timeout_ms <= now_ms:
             self.take_unfinished(batch, expired, True, True)
-            self.close_if_overdue(batch.queue, now_ms)
+            self.close_if_overdue(batch.queue)
             batch = self.live.aging = batch.younger
         return expired
 
@@ -783,26 +780,26 @@ cdef class RecordAccumulator:
         self.live.aging = None
         return taken
 
-    def take_unsent(self, bint in_doubt):
-        return self.take_live(False, in_doubt)
+    def take_unsent(self, bint also_in_doubt):
+        return self.take_live(False, also_in_doubt)
 
-    cdef list take_live(self, bint in_flight, bint in_doubt):
+    cdef list take_live(self, bint in_flight, bint also_in_doubt):
         cdef list taken = []
         cdef ProducerBatch batch = self.live.oldest
         while batch is not None:
-            self.take_unfinished(batch, taken, in_flight, in_doubt)
+            self.take_unfinished(batch, taken, in_flight, also_in_doubt)
             batch = batch.younger
         return taken
 
-    cdef int take_unfinished(self, ProducerBatch batch, list taken, bint in_flight, bint in_doubt) except -1:
+    cdef int take_unfinished(self, ProducerBatch batch, list taken, bint in_flight, bint also_in_doubt) except -1:
         """Collect a batch, or its remaining pieces, and remove it from its queue."""
         if batch.pieces is not None:
             for piece in batch.pieces:
-                self.take_unfinished(<ProducerBatch>piece, taken, in_flight, in_doubt)
-        elif batch.state == IN_FLIGHT and not in_flight or batch.in_doubt and not in_doubt:
+                self.take_unfinished(<ProducerBatch>piece, taken, in_flight, also_in_doubt)
+        elif batch.state == IN_FLIGHT and not in_flight or batch.in_doubt and not also_in_doubt:
             pass
-        elif batch.state != ENDED and not batch.expired:
-            batch.expired = True
+        elif batch.state != ENDED and not batch.failed_early:
+            batch.failed_early = True
             taken.append(batch)
             if batch.state != IN_FLIGHT:
                 if batch.state == OPEN:

@@ -18,7 +18,7 @@ cdef int end(SequenceBooks books, RecordAccumulator accumulator, ProducerBatch b
     # topic may keep their own. Source: UnifiedLog.append.
     if batch.attempts > 1 and log_append_time_ms == batch.max_timestamp_ms:
         log_append_time_ms = -1
-    if not batch.expired:
+    if not batch.failed_early:
         batch.result.complete(base_offset, log_append_time_ms)
     accumulator.release(batch)
     return 0

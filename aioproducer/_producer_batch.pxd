@@ -34,7 +34,6 @@ cdef class ProducerBatch(RecordBatch):
     cdef bint live                          # is in that chain
     cdef readonly int64_t created_ms        # of its first record; survives retries and splits
     cdef int64_t appended_before            # records appended to all batches before its first one
-    cdef readonly int64_t closed_ms
     cdef BatchState state
     cdef bint overdue                       # open past its linger, behind older batches of its partition
     cdef readonly int64_t producer_id
@@ -56,7 +55,7 @@ cdef class ProducerBatch(RecordBatch):
     cdef public bint in_doubt               # an attempt may have written it, and no later answer ruled that out
     cdef public int64_t refused_ms          # when, in doubt, it was first refused as out of order; -1: not yet
     cdef public int64_t numbered_before     # batches of its partition numbered before it
-    cdef public bint expired                # its Deliveries failed while it was in flight
+    cdef public bint failed_early          # its Deliveries have failed, whatever happens to the batch
 
     cdef tuple order_in_partition(self)
     cpdef void set_producer_state(self, int64_t producer_id, int16_t producer_epoch, int32_t base_sequence,
@@ -118,7 +117,6 @@ cdef class TopicQueues:
     cdef readonly Py_ssize_t batch_limit    # bytes of a batch as it goes out, learned from refusals,
     cdef int64_t limited_ms                 # when it was learned,
     cdef Py_ssize_t stood_limit             # and the limit before larger batches were tried; 0: none yet
-    cdef readonly int64_t used_ms           # when its latest batch was opened
     cdef readonly Py_ssize_t frame_bytes    # upper bound of what a request takes to name it and count its partitions
     cdef Py_ssize_t live_batches            # how many of the LiveBatches are its own
     cdef int64_t drain                      # number of the latest drain that took a batch of it

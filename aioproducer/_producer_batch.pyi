@@ -21,7 +21,7 @@ class ProducerBatch:
     """For the numbering: an attempt may have written it, and no later answer ruled that out."""
     refused_ms: int
     """When it was first refused as out of order after the attempt that left the doubt; -1: not yet."""
-    expired: bool
+    failed_early: bool
     """Its Deliveries have failed, whatever happens to the batch."""
     numbered_before: int
     """How many batches of its partition were numbered before it, or before its parent if it is a piece."""
@@ -50,8 +50,6 @@ class ProducerBatch:
     def created_ms(self) -> int:
         """When its first record was admitted; survives retries and splits."""
 
-    @property
-    def closed_ms(self) -> int: ...
     @property
     def drained_ms(self) -> int:
         """When it was last drained."""
@@ -171,10 +169,6 @@ class TopicQueues:
     @property
     def partitions(self) -> int:
         """How many partitions the topic has."""
-
-    @property
-    def used_ms(self) -> int:
-        """When its latest batch was opened."""
 
     @property
     def batch_limit(self) -> int:

@@ -142,7 +142,7 @@ class BatchOutcomes:
         own = type(error)(f"{batch.topic}-{batch.partition}: {error}")
         own.maybe_written = batch.maybe_written  # also False, where the class's default may differ
         own.__cause__ = error.__cause__
-        if not batch.expired and batch.attempts <= self._retries:
+        if not batch.failed_early and batch.attempts <= self._retries:
             self._retry(batch, own, now_ms, in_doubt=in_doubt)
         else:
             self.fail(batch, own, now_ms, in_doubt=in_doubt)
@@ -175,7 +175,7 @@ class BatchOutcomes:
         if in_doubt:
             self._transactions.unanswered(batch)
         self._transactions.failed(batch, number_refused=error.code in NUMBER_REFUSED)
-        if not batch.expired:
+        if not batch.failed_early:
             told = self._as_told(error)
             by_record = _by_record(batch, error, dict(named or ()))
             self._metrics.record_errors(batch.topic, batch.record_count, now_ms)
@@ -222,16 +222,16 @@ class BatchOutcomes:
         error_of: Callable[[ProducerBatch], KafkaError],
         now_ms: int,
         *,
-        in_doubt: bool,
+        also_in_doubt: bool,
         unobserved: bool = False,
     ) -> None:
         """Fail what is not in flight.
 
         Args:
-            in_doubt: also fail batches that an earlier attempt may have written; else they go on until that is known.
+            also_in_doubt: fail those too that an earlier attempt may have written; else they go on until that is known.
             unobserved: whether somebody has to observe it, as it is neither the program's doing nor an earlier failure.
         """
-        batches = self._accumulator.take_unsent(in_doubt)
+        batches = self._accumulator.take_unsent(also_in_doubt)
         for batch in batches:
             self._end_early(batch, error_of(batch), now_ms, unobserved=unobserved)
         for batch in reversed(batches):  # so that sequences can be rolled back
@@ -269,7 +269,7 @@ class BatchOutcomes:
         return error
 
     def _retriable(self, batch: ProducerBatch, error: BrokerError) -> bool:
-        if batch.expired or batch.attempts > self._retries:
+        if batch.failed_early or batch.attempts > self._retries:
             return False
         return error.retriable or (error.code in LOST_STATE and self._transactions.cures(batch))
 
@@ -278,7 +278,7 @@ class BatchOutcomes:
 
         A broker recognises a batch by its first and last sequence, so it would not recognise the pieces as duplicates.
         """
-        return batch.record_count > 1 and not batch.expired and not batch.in_doubt
+        return batch.record_count > 1 and not batch.failed_early and not batch.in_doubt
 
     def _retry(self, batch: ProducerBatch, error: KafkaError, now_ms: int, *, in_doubt: bool) -> None:
         """Queue the batch again in its partition's order, after a back-off; drop it if its transaction is dropped."""

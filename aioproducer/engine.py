@@ -318,7 +318,9 @@ class Engine:
         return self._client.error_of(batch.queue.leader) or self._producer_id.last_error
 
     def _producer_id_refused(self, error: KafkaError) -> None:
-        self._outcomes.drop_unsent(lambda batch: of_batch(error, batch), self.now_ms(), in_doubt=False, unobserved=True)
+        self._outcomes.drop_unsent(
+            lambda batch: of_batch(error, batch), self.now_ms(), also_in_doubt=False, unobserved=True
+        )
         self._progressed()
 
     def _record_failed(self, error: KafkaError) -> None:

@@ -129,7 +129,7 @@ class Flushes:
         """Send what is present without lingering; returns a future for its end, to pass to ``forget`` afterwards."""
         waiter: asyncio.Future[None] = self._loop.create_future()
         self.waiters[waiter] = last_serial
-        self._accumulator.close_all(self._now_ms())
+        self._accumulator.close_all()
         self._on_begin()
         return waiter
 

@@ -62,14 +62,14 @@ class TransactionRecords:
     def forget(self, waiter: asyncio.Future[None]) -> None:
         self._flushes.forget(waiter)
 
-    def drop_unsent(self, cause: KafkaError | None, *, in_doubt: bool) -> None:
+    def drop_unsent(self, cause: KafkaError | None, *, also_in_doubt: bool) -> None:
         def error_of(batch: ProducerBatch) -> KafkaError:
             where = f"{batch.topic}-{batch.partition}: the transaction"
             if cause is None:
                 return TransactionAbortedError(f"{where} was aborted", maybe_written=batch.maybe_written)
             return aborted(f"{where} can only be aborted", cause, batch.maybe_written)
 
-        self._outcomes.drop_unsent(error_of, self._now_ms(), in_doubt=in_doubt)
+        self._outcomes.drop_unsent(error_of, self._now_ms(), also_in_doubt=also_in_doubt)
         self._on_progress()
 
     def observed(self) -> None:

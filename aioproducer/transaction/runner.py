@@ -79,8 +79,8 @@ class Records(Protocol):
     def forget(self, waiter: asyncio.Future[None]) -> None:
         """Drop a waiter that nobody waits for any more."""
 
-    def drop_unsent(self, cause: KafkaError | None, *, in_doubt: bool) -> None:
-        """Fail batches not in flight as aborted; with ``in_doubt`` also those an earlier attempt may have written."""
+    def drop_unsent(self, cause: KafkaError | None, *, also_in_doubt: bool) -> None:
+        """Fail batches not in flight as aborted; with ``also_in_doubt`` those too an earlier attempt may have written."""
 
     def observed(self) -> None:
         """The failures up to here are reported by other means than a flush."""
@@ -404,7 +404,7 @@ class TransactionRunner:
         try:
             self._records.admit(False)
             self._partitions.sending = False
-            self._records.drop_unsent(None, in_doubt=self._drops_in_doubt())
+            self._records.drop_unsent(None, also_in_doubt=self._drops_in_doubt())
             for task in (self._adding, self._asking):
                 if task is not None:
                     await asyncio.wait([task])
@@ -636,7 +636,7 @@ class TransactionRunner:
 
     def _drop_spoilt(self) -> None:
         if self.states.state is TransactionState.ABORTABLE_ERROR:
-            self._records.drop_unsent(self.states.error, in_doubt=self._drops_in_doubt())
+            self._records.drop_unsent(self.states.error, also_in_doubt=self._drops_in_doubt())
 
     def _drops_in_doubt(self) -> bool:
         return self._partitions.version >= 2 or self._ended_by_broker

@@ -77,7 +77,7 @@ def drain(
 
 def drain_all(accumulator: RecordAccumulator, node_id: int = 1, *, now_ms: int = 0) -> list[ProducerBatch]:
     """Close and drain all batches, of all requests together."""
-    accumulator.close_all(now_ms)
+    accumulator.close_all()
     drained: list[ProducerBatch] = []
     while batches := drain(accumulator, node_id, now_ms=now_ms):
         drained += batches

@@ -50,7 +50,7 @@ def test_a_batch_is_ready_after_its_linger_and_not_before() -> None:
     assert accumulator.ready(NOW + 4) == ([], NOW + 5)
     assert accumulator.ready(NOW + 5)[0] == [1]
     (batch,) = drain(accumulator, now_ms=NOW + 5)
-    assert (batch.record_count, batch.created_ms, batch.closed_ms) == (2, NOW, NOW + 5)
+    assert (batch.record_count, batch.created_ms) == (2, NOW)
 
 
 def behind_another() -> tuple[RecordAccumulator, TopicQueues]:
@@ -90,7 +90,7 @@ def test_a_record_does_not_expire_with_one_of_an_outage_ago() -> None:
 def test_flush_closes_what_gathers_behind_others() -> None:
     """A record after the flush goes into a new batch."""
     accumulator, topic = behind_another()
-    accumulator.close_all(20)
+    accumulator.close_all()
     put(accumulator, topic, b"later", now_ms=20)
     batches = [*drain(accumulator, now_ms=20), *drain(accumulator, now_ms=20)]
     assert [batch.record_count for batch in batches] == [1, 1]
@@ -116,7 +116,7 @@ def test_what_gathers_may_expire() -> None:
         fail(accumulator, batch)
     put(accumulator, topic, b"new", now_ms=2000)
     assert accumulator.ready(2000)[0] == []
-    accumulator.close_all(2000)
+    accumulator.close_all()
     assert [batch.record_count for batch in drain(accumulator, now_ms=2000)] == [1]
 
 
@@ -253,7 +253,7 @@ def test_delivery_deadline() -> None:
     accumulator.ready(NOW + 5)
     (batch,) = drain(accumulator, now_ms=NOW + 5)
     put(accumulator, topic, now_ms=NOW + 7)
-    accumulator.close_all(NOW + 7)
+    accumulator.close_all()
     assert accumulator.ready(NOW + 8) == ([1], NOW + 500)
     end(accumulator, batch)
     assert accumulator.ready(NOW + 8) == ([1], NOW + 507)
@@ -325,7 +325,7 @@ def test_memory_short_cuts_linger() -> None:
     accumulator = make_accumulator(linger_ms=1000)
     topic = add_topic(accumulator, leaders=[1, 1])
     put(accumulator, topic, partition=0, now_ms=NOW)
-    accumulator.close_all(NOW)
+    accumulator.close_all()
     (first,) = drain(accumulator, now_ms=NOW)
     put(accumulator, topic, partition=1, now_ms=NOW)
     accumulator.memory_short = True
@@ -366,14 +366,14 @@ def test_a_batch_without_memory_to_grow_waits_for_what_is_under_way() -> None:
     accumulator = make_accumulator(linger_ms=1000, batch_size=65536, buffer_memory=40_000)
     topic = add_topic(accumulator, leaders=[1, 1])
     put(accumulator, topic, bytes(4000), partition=0, now_ms=NOW)
-    accumulator.close_all(NOW)
+    accumulator.close_all()
     (first,) = drain(accumulator, now_ms=NOW)
     put(accumulator, topic, bytes(1000), partition=1, now_ms=NOW)
     assert accumulator.append(topic, 1, None, bytes(30_000), None, NOW, NOW) is None
     assert accumulator.ready(NOW)[0] == []
     end(accumulator, first)
     put(accumulator, topic, bytes(30_000), partition=1, now_ms=NOW)
-    accumulator.close_all(NOW)
+    accumulator.close_all()
     assert [batch.record_count for batch in drain(accumulator, now_ms=NOW)] == [2]
 
 
@@ -391,7 +391,7 @@ def test_memory_short_waits_no_longer_than_a_moment() -> None:
     accumulator = make_accumulator(linger_ms=10_000)
     topic = add_topic(accumulator, leaders=[1, 2])
     put(accumulator, topic, partition=0, now_ms=NOW)
-    accumulator.close_all(NOW)
+    accumulator.close_all()
     drain(accumulator, now_ms=NOW)
     put(accumulator, topic, partition=1, now_ms=NOW)
     assert accumulator.ready(NOW) == ([], NOW + 10_000)
@@ -405,7 +405,7 @@ def test_a_batch_without_memory_to_grow_goes_after_a_moment() -> None:
     accumulator = make_accumulator(linger_ms=10_000, batch_size=65536, buffer_memory=40_000)
     topic = add_topic(accumulator, leaders=[1, 2])
     put(accumulator, topic, bytes(4000), partition=0, now_ms=NOW)
-    accumulator.close_all(NOW)
+    accumulator.close_all()
     drain(accumulator, now_ms=NOW)
     put(accumulator, topic, bytes(1000), partition=1, now_ms=NOW)
     for later, nodes in (49, []), (50, [2]):
@@ -441,7 +441,7 @@ def test_close_all() -> None:
     topic = add_topic(accumulator, leaders=[1, 2, -1])
     for partition in range(3):
         put(accumulator, topic, partition=partition)
-    accumulator.close_all(NOW)
+    accumulator.close_all()
     assert accumulator.ready(NOW)[0] == [1, 2, -1]
 
 
@@ -540,11 +540,11 @@ def test_wakes_for_what_comes_back(how: str) -> None:
     accumulator = make_accumulator(compresses=how == "sealed", mutes=how == "unmute")
     topic = add_topic(accumulator, leaders=[-1 if how == "new leader" else 1])
     put(accumulator, topic)
-    accumulator.close_all(NOW)
+    accumulator.close_all()
     batches, unsealed = accumulator.drain(1, UNLIMITED, NOW, lambda _: True, 0)
     if how == "unmute":
         put(accumulator, topic)
-        accumulator.close_all(NOW)
+        accumulator.close_all()
     accumulator.ready(NOW)
     wakes = Wakes(accumulator)
     if how == "requeue":
@@ -570,7 +570,7 @@ def test_one_batch_a_partition() -> None:
     for _ in range(3):
         put(accumulator, topic, bytes(100), partition=0)
         put(accumulator, topic, bytes(100), partition=1)
-    accumulator.close_all(NOW)
+    accumulator.close_all()
     rounds = [drain(accumulator) for _ in range(4)]
     assert [[batch.partition for batch in batches] for batches in rounds] == [[0, 1], [0, 1], [0, 1], []]
     assert [numbers(batches) for batches in rounds] == [[1, 2], [3, 4], [5, 6], []]
@@ -583,7 +583,7 @@ def test_request_is_bounded() -> None:
     topic = add_topic(accumulator, leaders=[1] * 4)
     for partition in range(4):
         put(accumulator, topic, bytes(100), partition=partition)
-    accumulator.close_all(NOW)
+    accumulator.close_all()
     two = topic.frame_bytes + 2 * (10 + 61 + 109)
     assert [batch.partition for batch in drain(accumulator, max_bytes=two)] == [0, 1]
     assert [batch.partition for batch in drain(accumulator, max_bytes=two - 1)] == [2]
@@ -603,7 +603,7 @@ def test_no_frame_is_larger_than_max_request_size(version: int, compression: str
         topic = add_topic(accumulator, name, leaders=[1] * rng.choice([1, 9, 300]))
         for partition in range(topic.partitions):
             put(accumulator, topic, rng.randbytes(rng.choice([0, 100, 500])), partition=partition)
-    accumulator.close_all(NOW)
+    accumulator.close_all()
     frames = []
     while batches := drain(accumulator, max_bytes=20_000 - fixed_bytes(client_id, b"id")):
         for batch in batches:
@@ -622,7 +622,7 @@ def test_partitions_take_turns() -> None:
     for _ in range(4):
         for partition in range(3):
             put(accumulator, topic, bytes(100), partition=partition)
-    accumulator.close_all(NOW)
+    accumulator.close_all()
     served = [drain(accumulator, max_bytes=1)[0].partition for _ in range(12)]
     assert [sorted(served[at : at + 3]) for at in range(0, 12, 3)] == [[0, 1, 2]] * 4
 
@@ -633,7 +633,7 @@ def test_refused_batches_stay() -> None:
     topic = add_topic(accumulator, leaders=[1, 1, 1])
     for partition in range(3):
         put(accumulator, topic, partition=partition)
-    accumulator.close_all(NOW)
+    accumulator.close_all()
     batches, _ = accumulator.drain(1, UNLIMITED, NOW, lambda batch: batch.partition != 1, 0)
     assert [batch.partition for batch in batches] == [0, 2]
     assert accumulator.ready(NOW)[0] == [1]
@@ -652,7 +652,7 @@ def test_a_partition_without_sequences_sends_one_batch_at_a_time() -> None:
     for _ in range(2):
         put(accumulator, topic, bytes(100), partition=0)
     put(accumulator, topic, bytes(100), partition=1)
-    accumulator.close_all(NOW)
+    accumulator.close_all()
     first, other = drain(accumulator)
     assert first.queue.muted
     assert drain(accumulator) == []
@@ -671,7 +671,7 @@ def test_a_partition_without_sequences_sends_one_batch_at_a_time() -> None:
 
 
 def sealing(accumulator: RecordAccumulator, *, inline_limit: int = 0) -> list[ProducerBatch]:
-    accumulator.close_all(NOW)
+    accumulator.close_all()
     batches, unsealed = accumulator.drain(1, UNLIMITED, NOW, lambda _: True, inline_limit)
     assert not batches
     return unsealed
@@ -700,7 +700,7 @@ def test_small_batches_share_the_inline_limit() -> None:
     topic = add_topic(accumulator, leaders=[1] * 3)
     for partition in range(3):
         put(accumulator, topic, bytes(1000), partition=partition)
-    accumulator.close_all(NOW)
+    accumulator.close_all()
     batches, unsealed = accumulator.drain(1, UNLIMITED, NOW, lambda _: True, 2500)
     assert ([batch.partition for batch in batches], [batch.partition for batch in unsealed]) == ([0, 1], [2])
 
@@ -713,7 +713,7 @@ def test_nothing_overtakes_a_batch_in_the_worker() -> None:
     put(accumulator, topic, bytes(200))
     (large,) = sealing(accumulator, inline_limit=500)
     put(accumulator, topic, bytes(10), partition=1)
-    accumulator.close_all(NOW)
+    accumulator.close_all()
     batches, _ = accumulator.drain(1, UNLIMITED, NOW, lambda _: True, 500)
     assert [batch.partition for batch in batches] == [1]
     accumulator.sealed(large, None, 0)
@@ -784,7 +784,7 @@ def test_what_may_not_be_sent_is_not_sealed_ahead() -> None:
     topic = add_topic(accumulator, leaders=[1] * 4)
     for partition in range(4):
         put(accumulator, topic, bytes(500_000), partition=partition)
-    accumulator.close_all(0)
+    accumulator.close_all()
     batches, unsealed = accumulator.drain(1, 1 << 20, 0, lambda batch: batch.partition == 3, 0)
     assert (batches, [batch.partition for batch in unsealed]) == ([], [3])
 
@@ -793,7 +793,7 @@ def test_release_while_sealing() -> None:
     """A batch that expires in the worker fails at once; its memory returns when the worker is done with it."""
     accumulator = make_accumulator(compresses=True, delivery_timeout_ms=100)
     delivery = put(accumulator, add_topic(accumulator), bytes(1000), now_ms=0)
-    accumulator.close_all(0)
+    accumulator.close_all()
     _, (batch,) = accumulator.drain(1, UNLIMITED, 0, lambda _: True, 0)
     contents = batch.contents()
     assert accumulator.expire(100) == [batch]
@@ -816,7 +816,7 @@ def test_expire_after_sealing() -> None:
     for round_ms in 0, 1000, 2000:  # the count of what is being compressed for the broker is right afterwards, too
         for partition in range(3):
             put(accumulator, topic, bytes(900), partition=partition, now_ms=round_ms)
-        accumulator.close_all(round_ms)
+        accumulator.close_all()
         _, batches = accumulator.drain(1, UNLIMITED, round_ms, lambda _: True, 0)
         assert len(batches) == 3
         for batch in batches:
@@ -836,7 +836,7 @@ def many(accumulator: RecordAccumulator, count: int) -> list[ProducerBatch]:
     topic = accumulator.topic("orders") or add_topic(accumulator)
     for _ in range(count):
         put(accumulator, topic)
-        accumulator.close_all(0)
+        accumulator.close_all()
     return [drain(accumulator)[0] for _ in range(count)]
 
 
@@ -850,7 +850,7 @@ def test_order_of_creation_survives_retries(order: list[int], waiting: int) -> N
     assert topic is not None
     for _ in range(waiting):
         put(accumulator, topic)
-        accumulator.close_all(0)
+        accumulator.close_all()
     for at in order:
         accumulator.requeue(batches[at], 0, 0)
     assert numbers(drain_all(accumulator)) == list(range(1, 7 + waiting))
@@ -920,7 +920,7 @@ def test_leader_moves() -> None:
     topic = add_topic(accumulator, leaders=[1, 2])
     put(accumulator, topic, partition=0)
     put(accumulator, topic, partition=1)
-    accumulator.close_all(0)
+    accumulator.close_all()
     accumulator.update_topic("orders", TOPIC_ID, [(2, 1), (2, 0)])
     assert accumulator.ready(0)[0] == [2]
     assert [batch.partition for batch in drain(accumulator, 2)] == [1, 0]
@@ -932,7 +932,7 @@ def test_open_batch_moves_too() -> None:
     accumulator = make_accumulator()
     put(accumulator, add_topic(accumulator))
     accumulator.update_topic("orders", TOPIC_ID, [(7, 1)])
-    accumulator.close_all(0)
+    accumulator.close_all()
     assert accumulator.ready(0)[0] == [7]
 
 
@@ -940,7 +940,7 @@ def test_no_leader() -> None:
     """Without a leader a batch is ready at node -1, which causes a metadata request; a new leader takes it over."""
     accumulator = make_accumulator()
     put(accumulator, add_topic(accumulator))
-    accumulator.close_all(0)
+    accumulator.close_all()
     accumulator.update_topic("orders", TOPIC_ID, [(-1, 1)])
     assert accumulator.ready(0)[0] == [-1]
     accumulator.update_topic("orders", TOPIC_ID, [(3, 2)])
@@ -1010,11 +1010,11 @@ def test_fewer_partitions() -> None:
     accumulator = make_accumulator(delivery_timeout_ms=100)
     topic = add_topic(accumulator, leaders=[1, 1])
     put(accumulator, topic, partition=1)
-    accumulator.close_all(0)
+    accumulator.close_all()
     put(accumulator, topic, key=b"key", partition=-1)
     accumulator.update_topic("orders", bytes(16), [(1, 0)])
     assert topic.partitions == 1
-    accumulator.close_all(0)
+    accumulator.close_all()
     assert drain(accumulator, 1) == []
     assert accumulator.ready(0)[0] == [-1]
     put(accumulator, topic, key=b"key", partition=-1)
@@ -1028,7 +1028,7 @@ def test_fewer_partitions_and_more_again() -> None:
     accumulator = make_accumulator()
     topic = add_topic(accumulator, leaders=[1, 1])
     put(accumulator, topic, partition=1)
-    accumulator.close_all(0)
+    accumulator.close_all()
     accumulator.update_topic("orders", TOPIC_ID, [(1, 0)])
     accumulator.update_topic("orders", TOPIC_ID, [(1, 0), (2, 0)])
     assert accumulator.ready(0)[0] == [2]
@@ -1052,7 +1052,7 @@ def test_forget_topic() -> None:
     assert not accumulator.forget_topic("unknown")
     put(accumulator, topic, partition=1)
     assert not accumulator.forget_topic("orders"), "open"
-    accumulator.close_all(0)
+    accumulator.close_all()
     assert not accumulator.forget_topic("orders"), "waiting"
     (batch,) = drain(accumulator)
     assert not accumulator.forget_topic("orders"), "in flight: it may have to be queued again"
@@ -1073,7 +1073,7 @@ def test_expires_open_batch() -> None:
     assert accumulator.expire(NOW + 99) == []
     (batch,) = accumulator.expire(NOW + 100)
     assert batch.ended
-    assert batch.expired
+    assert batch.failed_early
     assert accumulator.expire(NOW + 100) == []
     fail(accumulator, batch)
     put(accumulator, topic, now_ms=NOW + 100)
@@ -1087,7 +1087,7 @@ def test_expires_waiting_batch() -> None:
     topic = add_topic(accumulator)
     for now_ms in NOW, NOW + 50:
         put(accumulator, topic, now_ms=now_ms)
-        accumulator.close_all(now_ms)
+        accumulator.close_all()
     (batch,) = accumulator.expire(NOW + 100)
     fail(accumulator, batch)
     assert accumulator.ready(NOW + 100)[0] == [1]
@@ -1102,7 +1102,7 @@ def test_expires_backing_off_batch() -> None:
     (batch,) = drain_all(accumulator, now_ms=NOW)
     accumulator.requeue(batch, NOW + 10, NOW + 500)
     put(accumulator, topic, now_ms=NOW + 90)
-    accumulator.close_all(NOW + 90)
+    accumulator.close_all()
     assert accumulator.expire(NOW + 100) == [batch]
     fail(accumulator, batch)
     assert accumulator.ready(NOW + 100)[0] == [1], "what was behind it goes"
@@ -1115,7 +1115,7 @@ def test_expires_in_flight() -> None:
     put(accumulator, topic, now_ms=NOW)
     (batch,) = drain_all(accumulator, now_ms=NOW)
     assert accumulator.expire(NOW + 100) == [batch]
-    assert (batch.in_flight, batch.ended, batch.expired) == (True, False, True)
+    assert (batch.in_flight, batch.ended, batch.failed_early) == (True, False, True)
     batch.fail(DeliveryTimeoutError("late"), None, False)
     assert accumulator.expire(NOW + 1000) == []
     assert accumulator.pool.used_bytes == 2048
@@ -1168,7 +1168,7 @@ def test_live_records() -> None:
     for count in 1, 2, 3:
         for _ in range(count):
             put(accumulator, topic)
-        accumulator.close_all(0)
+        accumulator.close_all()
     assert [accumulator.live_record_count(serial) for serial in range(5)] == [0, 1, 3, 6, 6]
     first, second, third = drain_all(accumulator)
     end(accumulator, second)
@@ -1240,7 +1240,7 @@ def test_random_walk(seed: int) -> None:
             batch.fail(DeliveryTimeoutError("late"), None, False)
             if not batch.in_flight:
                 accumulator.release(batch)
-    accumulator.close_all(now_ms)
+    accumulator.close_all()
     accumulator.update_topic("orders", TOPIC_ID, [(1, epoch + 1)] * 3)
     for batches in in_flight.values():
         for batch in batches:
@@ -1261,7 +1261,7 @@ def test_random_walk(seed: int) -> None:
 
 
 def _ack(accumulator: RecordAccumulator, batch: ProducerBatch, acked: list[tuple[int, int]]) -> None:
-    if not batch.expired:
+    if not batch.failed_early:
         acked += [(batch.partition, int((record.value or b"").split(b".")[0])) for record in read(batch)]
         batch.complete(0, -1)
     accumulator.release(batch)
@@ -1272,7 +1272,7 @@ def _answer(
 ) -> None:
     """Requeued batches still precede later ones: one batch per partition is in flight."""
     kind = rng.random()
-    if batch.expired or kind < 0.5:
+    if batch.failed_early or kind < 0.5:
         _ack(accumulator, batch, acked)
     elif kind < 0.8 or batch.record_count == 1:
         accumulator.requeue(batch, now_ms, now_ms + rng.randrange(30))

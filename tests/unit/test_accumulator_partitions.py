@@ -165,7 +165,7 @@ class Choices:
         for partition, length in enumerate(waiting or []):
             for _ in range(length):
                 put(self.accumulator, self.topic, partition=partition)
-                self.accumulator.close_all(0)
+                self.accumulator.close_all()
 
     @property
     def lengths(self) -> list[int]:
@@ -186,7 +186,7 @@ class Choices:
         counts: collections.Counter[int] = collections.Counter()
         for _ in range(draws):
             (partition,) = self.add(1)
-            self.accumulator.close_all(0)
+            self.accumulator.close_all()
             self._drop_newest(self.queues[partition])
             counts[partition] += 1
         return counts
@@ -235,7 +235,7 @@ def test_a_broker_for_which_nothing_waits_any_more_is_tried_again(end: str) -> N
     """A record shows whether it is back; without one it would be skipped for ever."""
     choices = Choices([1, 2], availability_timeout_ms=50)
     put(choices.accumulator, choices.topic, partition=1)
-    choices.accumulator.close_all(0)
+    choices.accumulator.close_all()
     choices.accumulator.node_stalled(2, 0)
     assert set(choices.add(40, now_ms=1000)) == {0}
     if end == "expired":

@@ -651,7 +651,7 @@ async def test_expired_in_the_worker() -> None:
     """A batch that is being compressed fails at once; its memory is freed when the worker is done."""
     bench = Bench(compression_type="gzip")
     delivery = put(bench.accumulator, add_topic(bench.accumulator), bytes(1000), now_ms=NOW)
-    bench.accumulator.close_all(NOW)
+    bench.accumulator.close_all()
     _, (batch,) = bench.accumulator.drain(1, UNLIMITED, NOW, bench.transactions.may_send, 0)
     assert bench.outcomes.expire(NOW + 120_000)
     assert isinstance(delivery.exception(), DeliveryTimeoutError)

@@ -88,13 +88,13 @@ class PoolMachine(RuleBasedStateMachine):
 
     @rule()
     def drain(self) -> None:
-        self.accumulator.close_all(self.now_ms)
+        self.accumulator.close_all()
         for batch in drain(self.accumulator):
             self.in_flight.append(batch)
 
     @rule()
     def give_to_workers(self) -> None:
-        self.accumulator.close_all(self.now_ms)
+        self.accumulator.close_all()
         _, unsealed = self.accumulator.drain(1, UNLIMITED, self.now_ms, lambda _: False, 0)
         self.sealing += unsealed
 
@@ -115,16 +115,18 @@ class PoolMachine(RuleBasedStateMachine):
         self.accumulator.release(batch)
         assert batch.memory_bytes == 0
 
-    @precondition(lambda self: any(not batch.expired for batch in self.in_flight))
+    @precondition(lambda self: any(not batch.failed_early for batch in self.in_flight))
     @rule(data=st.data())
     def retry(self, data: st.DataObject) -> None:
-        batch = data.draw(st.sampled_from([batch for batch in self.in_flight if not batch.expired]))
+        batch = data.draw(st.sampled_from([batch for batch in self.in_flight if not batch.failed_early]))
         self.in_flight.remove(batch)
         self.accumulator.requeue(batch, self.now_ms, self.now_ms)
 
     @property
     def splittable(self) -> list[ProducerBatch]:
-        return [batch for batch in self.in_flight if not batch.sealed and not batch.expired and batch.record_count > 1]
+        return [
+            batch for batch in self.in_flight if not batch.sealed and not batch.failed_early and batch.record_count > 1
+        ]
 
     @precondition(lambda self: self.splittable)
     @rule(data=st.data(), keep_views=st.booleans())

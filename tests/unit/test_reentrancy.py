@@ -133,7 +133,7 @@ def test_a_batch_that_is_filled_while_the_sender_is_woken_for_another(accumulato
     put(accumulator, topic, bytes(16_000), partition=1)
     accumulator.ready(0)
     accumulator.on_wake = once(lambda: put(accumulator, topic, b"i" * 2_000, partition=1))
-    accumulator.close_all(0)
+    accumulator.close_all()
     batches = drain_all(accumulator)
     assert sum(len(read(batch)) for batch in batches) == 3
     for batch in batches:
@@ -157,7 +157,7 @@ def test_a_finalizer_that_submits_to_a_broker_seen_for_the_first_time(
     Finalized(lambda: put(accumulator, topic, b"i" * 2_000, partition=1))
     gc.set_threshold(gc.get_count()[0] + allocations, 1, 1_000)
     gc.enable()
-    accumulator.close_all(0)
+    accumulator.close_all()
     gc.disable()
     gc.collect()
     assert sum(len(read(batch)) for batch in drain_all(accumulator)) == 3

@@ -44,7 +44,7 @@ class Bench:
         topic = add_topic(self.accumulator, leaders=[1] * len(sizes))
         for partition, size in enumerate(sizes):
             put(self.accumulator, topic, bytes(size), partition=partition)
-        self.accumulator.close_all(0)
+        self.accumulator.close_all()
         _, unsealed = self.accumulator.drain(1, UNLIMITED, 0, lambda _: True, 0)
         return unsealed
 
@@ -78,7 +78,7 @@ async def test_batches_of_many_blocks(bench: Bench) -> None:
     for partition, records in enumerate((8, 40, 5, 41)):
         for number in range(records):
             put(bench.accumulator, topic, b"%d-%d " % (partition, number) * 1000, partition=partition)
-    bench.accumulator.close_all(0)
+    bench.accumulator.close_all()
     _, batches = bench.accumulator.drain(1, UNLIMITED, 0, lambda _: True, 0)
     plain = [bytes(batch.contents()) for batch in batches]
     assert [len(batch.payload()) > 1 for batch in batches] == [True] * 4
@@ -126,7 +126,7 @@ async def test_the_configured_level_is_used() -> None:
         bench = Bench("gzip", compression_gzip_level=level)
         topic = add_topic(bench.accumulator)
         put(bench.accumulator, topic, data)
-        bench.accumulator.close_all(0)
+        bench.accumulator.close_all()
         _, (batch,) = bench.accumulator.drain(1, UNLIMITED, 0, lambda _: True, 0)
         bench.sealer.seal_all([batch])
         sizes.append(len(batch.compressed or b""))

@@ -276,7 +276,7 @@ class Bench:
         return put(self.accumulator, self.topic, value, partition=partition, now_ms=self.now_ms(), **record)
 
     def close_all(self) -> None:
-        self.accumulator.close_all(self.now_ms())
+        self.accumulator.close_all()
 
     def step(self) -> int:
         """One pass over everything."""

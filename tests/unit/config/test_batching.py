@@ -81,7 +81,7 @@ def test_what_keeps_a_partition_to_one_batch_at_a_time(in_flight: int, idempoten
     topic = add_topic(accumulator)
     for _ in range(2):
         put(accumulator, topic, bytes(100))
-    accumulator.close_all(0)
+    accumulator.close_all()
     assert len(drain(accumulator)) == 1
     assert len(drain(accumulator)) == (0 if mutes else 1)
 

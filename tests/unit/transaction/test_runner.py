@@ -139,8 +139,8 @@ class ScriptedRecords:
     def forget(self, waiter: asyncio.Future[None]) -> None:
         self.waiters.remove(waiter)
 
-    def drop_unsent(self, cause: KafkaError | None, *, in_doubt: bool) -> None:
-        self.dropped.append((cause, in_doubt))
+    def drop_unsent(self, cause: KafkaError | None, *, also_in_doubt: bool) -> None:
+        self.dropped.append((cause, also_in_doubt))
 
     def observed(self) -> None:
         pass
