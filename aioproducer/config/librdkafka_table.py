@@ -102,7 +102,6 @@ IGNORED: Mapping[str, str] = MappingProxyType(
 _CONTEXT = "make an ssl.SSLContext and give it as ssl_context"
 _EVENTS = "there are no events: see Deliveries, on_error and the log"
 _SOCKETS = "connections are made by the event loop, whose own methods can be replaced"
-_TOKEN = "get the token in oauth_cb"
 REFUSED: Mapping[str, str] = MappingProxyType(
     {
         "background_event_cb": _EVENTS,
@@ -121,6 +120,7 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         "plugin.library.paths": "plugins of librdkafka can't be loaded; interceptor_classes takes Python objects",
         "resolve_cb": _SOCKETS,
         "sasl.oauthbearer.assertion.private.key.pem": "give sasl.oauthbearer.assertion.private.key.file",
+        "schema.registry.url": "give it to aioproducer.integrations.schema_registry.SchemaRegistry",
         "socket_cb": _SOCKETS,
         "ssl.certificate.verify_cb": _CONTEXT,
         "ssl.crl.location": _CONTEXT,
@@ -149,7 +149,10 @@ SETTLED: Mapping[str, tuple[tuple[str, ...], str]] = MappingProxyType(
             ("", f"kinit -R {_KINIT} || kinit {_KINIT}"),
             "run it outside, or give sasl.kerberos.keytab and sasl.kerberos.principal, which need no command",
         ),
-        "sasl.oauthbearer.metadata.authentication.type": (("none",), _TOKEN),
+        "sasl.oauthbearer.metadata.authentication.type": (
+            ("none",),
+            "get the token in oauth_cb; for Amazon MSK give sasl.mechanism=AWS_MSK_IAM",
+        ),
         "ssl.ca.certificate.stores": (("Root",), _CONTEXT),
     }
 )
