@@ -176,9 +176,12 @@ class MetadataSchedule:
     def _partial(self, now_ms: int, creates: Callable[[str], bool]) -> MetadataUpdate:
         """The wanted topics whose turn it is, as far as one request may be for them all; the first one decides."""
         ready = [topic for topic in self._wanted if self._topics[topic].next_ms <= now_ms + COALESCE_MS]
-        creating = bool(ready) and creates(ready[0])
+        kinds = [creates(topic) for topic in ready]
+        creating = bool(kinds) and kinds[0]
         return MetadataUpdate(
-            tuple(topic for topic in ready if creates(topic) == creating), full=False, creates=creating
+            tuple(topic for topic, kind in zip(ready, kinds, strict=True) if kind == creating),
+            full=False,
+            creates=creating,
         )
 
     def succeeded(
