@@ -42,6 +42,7 @@ from aioproducer.errors import (
 from aioproducer.metadata_schedule import MetadataSchedule, MetadataUpdate
 from aioproducer.net.client import NetworkClient
 from aioproducer.net.connection import Connection, not_written
+from aioproducer.net.first_answer import first_answer
 from aioproducer.net.nodes import SLOW_MS
 from aioproducer.protocol.header import decode_response_in_steps
 from aioproducer.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -50,9 +51,6 @@ logger: logging.Logger = logging.getLogger("aioproducer.metadata")
 
 RELIABLE_EPOCHS_SINCE = 9
 """The first Metadata version whose leader epochs can be compared (Kafka 2.4)."""
-
-MAX_ASKED = 3
-"""The most brokers asked at the same time while none of them answers."""
 
 WARN_EVERY_MS = 60_000
 """The shortest time between two warnings about a topic that stays broken."""
@@ -314,49 +312,16 @@ class Metadata:
         return known is None or known.error_code != 0
 
     async def _ask(self, update: MetadataUpdate) -> tuple[Connection, int, bytes]:
-        """The first answer from any broker; while one is slow to answer, others are asked."""
         request = MetadataRequest(
             topics=[MetadataRequestTopic(name=topic) for topic in update.topics],
             allow_auto_topic_creation=update.creates,
         )
-        connection: Connection | None = await self._client.any_ready_connection(self._patience_ends_ms())
-        asked: dict[Connection, asyncio.Future[bytes]] = {}
-        settled = asyncio.Event()
-        failure: BaseException | None = None
-        try:
-            while True:
-                if connection is not None:
-                    asked[connection] = connection.exchange(request, connection.version(MetadataRequest))
-                    asked[connection].add_done_callback(lambda _: settled.set())
-                await self._settled_or_slow(settled)
-                for each, answer in list(asked.items()):
-                    if answer.done():
-                        failure = answer.exception()
-                        if failure is None:
-                            return each, each.version(MetadataRequest), answer.result()
-                        del asked[each]
-                if not asked and failure is not None:
-                    raise failure
-                now_ms = self._now_ms()
-                connection = None
-                if len(asked) < MAX_ASKED:
-                    connection = self._client.least_loaded(now_ms, but_not=asked)
-                    if connection is None or self._client.held_up(connection, now_ms):
-                        attempt = self._client.connect_somewhere(now_ms)
-                        if attempt is not None:
-                            attempt.add_done_callback(lambda _: settled.set())
-        finally:
-            for answer in asked.values():
-                if not answer.cancel() and not answer.cancelled():
-                    answer.exception()  # of one that failed in the turn of another's answer; asyncio would log it
-
-    async def _settled_or_slow(self, settled: asyncio.Event) -> None:
-        settled.clear()
-        timer = self._loop.call_later(SLOW_MS / 1000, settled.set)
-        try:
-            await settled.wait()
-        finally:
-            timer.cancel()
+        return await first_answer(
+            self._client,
+            request,
+            deadline_ms=self._patience_ends_ms(),
+            read=lambda connection, frame: (connection, connection.version(MetadataRequest), frame),
+        )
 
     def _patience_ends_ms(self) -> int:
         """The latest time to which an update may wait for a broker that can take a request."""

@@ -22,7 +22,7 @@ from aioproducer.errors import (
 )
 from aioproducer.net.client import NetworkClient
 from aioproducer.net.connection import Connection
-from aioproducer.net.nodes import SLOW_MS
+from aioproducer.net.first_answer import first_answer
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest
 from aioproducer.transaction.manager import TransactionManager, is_identity
 
@@ -30,9 +30,6 @@ logger: logging.Logger = logging.getLogger("aioproducer.producer_id")
 
 NO_TRANSACTION_TIMEOUT_MS = 0x7FFFFFFF
 REQUEST = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=NO_TRANSACTION_TIMEOUT_MS)
-
-MAX_ASKED = 3
-"""The most brokers asked at the same time while none of them answers."""
 
 
 class ProducerIdRequest:
@@ -126,40 +123,10 @@ class ProducerIdRequest:
         self._on_refused(told)
 
     async def _ask(self) -> tuple[int, int]:
-        """The first id that a broker returns; while a broker is slow to answer, others are asked.
-
-        An id that comes too late stays unused, which costs nothing.
-        """
-        connection: Connection | None = await self._client.any_ready_connection(
-            self._now_ms() + self._request_timeout_ms
+        """The first id that a broker returns. One that comes too late stays unused, which costs nothing."""
+        return await first_answer(
+            self._client, REQUEST, deadline_ms=self._now_ms() + self._request_timeout_ms, read=_read
         )
-        tried: list[Connection] = []
-        asked: dict[Connection, asyncio.Future[bytes]] = {}
-        try:
-            while True:
-                if connection is not None:
-                    tried.append(connection)
-                    # At once: in another turn another request may have taken the place on the connection.
-                    asked[connection] = connection.exchange(
-                        REQUEST, connection.version(InitProducerIdRequest), timeout_ms=self._request_timeout_ms
-                    )
-                await asyncio.wait(asked.values(), timeout=SLOW_MS / 1000, return_when=asyncio.FIRST_COMPLETED)
-                for each, answer in list(asked.items()):
-                    if answer.done():
-                        try:
-                            return _read(each, answer.result())
-                        except KafkaError:
-                            if len(asked) == 1:
-                                raise
-                        del asked[each]
-                connection = None
-                if len(tried) < MAX_ASKED:
-                    connection = self._client.least_loaded(self._now_ms(), but_not=tried)
-                    if connection is None:
-                        self._client.connect_somewhere(self._now_ms())
-        finally:
-            for answer in asked.values():
-                answer.cancel()
 
     def _now_ms(self) -> int:
         return int(self._loop.time() * 1000)

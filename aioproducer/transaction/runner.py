@@ -80,7 +80,7 @@ class Records(Protocol):
         """Drop a waiter that nobody waits for any more."""
 
     def drop_unsent(self, cause: KafkaError | None, *, also_in_doubt: bool) -> None:
-        """Fail batches not in flight as aborted; with ``also_in_doubt`` those too an earlier attempt may have written."""
+        """Fail batches not in flight as aborted; ``also_in_doubt``: also those that may have been written."""
 
     def observed(self) -> None:
         """The failures up to here are reported by other means than a flush."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import random
 import re
@@ -33,7 +32,7 @@ from aioproducer.errors import (
     UnknownTopicOrPartitionError,
 )
 from aioproducer.metadata import Metadata
-from aioproducer.metadata_schedule import MetadataUpdate
+from aioproducer.net import first_answer as first_answer_module
 from aioproducer.net import nodes as nodes_module
 from aioproducer.net.client import NetworkClient
 from aioproducer.net.connection import Connection
@@ -646,7 +645,7 @@ async def test_metadata_are_first_out_when_the_only_broker_stops_throttling(clus
 async def test_a_slow_broker_is_not_waited_for_when_another_can_answer(
     two: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metadata_module, "SLOW_MS", 20)
+    monkeypatch.setattr(first_answer_module, "SLOW_MS", 20)
     two.topics = {"a": [(1, 0)]}
     async with running(two) as setup:
         two.brokers[0].silent(MetadataRequest)
@@ -662,7 +661,7 @@ async def test_a_broker_that_holds_an_answer_back_still_tells_of_new_topics(
     in_flight: int, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker answers in order, so Metadata would wait behind the request that is not answered."""
-    monkeypatch.setattr(metadata_module, "SLOW_MS", 20)
+    monkeypatch.setattr(first_answer_module, "SLOW_MS", 20)
     monkeypatch.setattr(nodes_module, "SLOW_MS", 20)
     cluster.topics = {"a": [(1, 0)]}
     go_on = asyncio.Event()
@@ -686,7 +685,7 @@ async def test_a_broker_that_holds_an_answer_back_still_tells_of_new_topics(
 async def test_brokers_that_all_hold_answers_back_still_tell_of_new_topics(
     two: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metadata_module, "SLOW_MS", 20)
+    monkeypatch.setattr(first_answer_module, "SLOW_MS", 20)
     monkeypatch.setattr(nodes_module, "SLOW_MS", 20)
     two.topics = {"a": [(1, 0)]}
     go_on = asyncio.Event()
@@ -727,7 +726,7 @@ async def test_a_slow_broker_may_still_be_the_one_that_answers(
     two: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first is slow, so the second is asked too; the second disconnects, and the first answers after all."""
-    monkeypatch.setattr(metadata_module, "SLOW_MS", 20)
+    monkeypatch.setattr(first_answer_module, "SLOW_MS", 20)
     two.topics = {"a": [(1, 0)]}
     async with running(two) as setup:
         await setup.client.ready_connection(2, setup.soon())
@@ -743,42 +742,6 @@ async def test_a_slow_broker_may_still_be_the_one_that_answers(
             await setup.client._changed(setup.now_ms, setup.soon(), None)
         slow.reply(two.answer(slow))
         assert await waiting == 1
-
-
-async def test_a_request_that_fails_in_the_turn_of_anothers_answer_is_nobodys(
-    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The loop does not report it, which clean_loop checks."""
-    monkeypatch.setattr(metadata_module, "SLOW_MS", 1)
-
-    class Asked:
-        def __init__(self) -> None:
-            self.answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-            self.is_asked = asyncio.Event()
-
-        def version(self, _: object) -> int:
-            return 13
-
-        def exchange(self, *_: object) -> asyncio.Future[bytes]:
-            self.is_asked.set()
-            return self.answer
-
-    setup = Setup(cluster)
-    first, second = Asked(), Asked()
-    client: Any = setup.client
-    client.any_ready_connection = lambda _: asyncio.sleep(0, first)
-    client.least_loaded = lambda _, but_not: None if second in but_not else second
-    client.held_up = lambda *_: False
-    asking = asyncio.ensure_future(setup.metadata._ask(MetadataUpdate((), full=False)))
-    async with asyncio.timeout(5):
-        await second.is_asked.wait()
-        first.answer.set_result(b"frame")
-        second.answer.set_exception(ConnectionLostError("lost"))
-        assert (await asking)[2] == b"frame"
-    del client.any_ready_connection, client.least_loaded  # the request's error is only logged once nothing refers to it
-    second.answer = first.answer
-    gc.collect()
-    await setup.stop()
 
 
 async def test_an_answer_that_makes_no_sense_is_asked_for_again(cluster: FakeCluster) -> None:

@@ -45,9 +45,7 @@ class FakeConnection:
     def version(self, message: type[InitProducerIdRequest]) -> int:
         return message.MAX_VERSION
 
-    def exchange(
-        self, message: InitProducerIdRequest, version: int, *, timeout_ms: int
-    ) -> asyncio.Future[InitProducerIdResponse]:
+    def exchange(self, message: InitProducerIdRequest, version: int) -> asyncio.Future[InitProducerIdResponse]:
         self.requests.append(message)
         return asyncio.ensure_future(self._answer())
 
@@ -129,20 +127,6 @@ async def test_id_is_taken() -> None:
     (request,) = bench.connection.requests
     assert request.transactional_id is None
     assert request.transaction_timeout_ms == NO_TRANSACTION_TIMEOUT_MS == 2**31 - 1
-
-
-async def test_the_place_on_a_connection_is_taken_in_the_turn_in_which_it_was_found() -> None:
-    """A turn later another request may have taken the last place under max_in_flight_requests_per_connection."""
-    sent: list[int] = []
-
-    async def found(deadline_ms: int) -> FakeConnection:
-        asyncio.get_running_loop().call_soon(lambda: sent.append(len(bench.connection.requests)))
-        return bench.connection
-
-    bench = Bench(given())
-    bench.client.any_ready_connection = found  # type: ignore[method-assign]
-    await bench.run()
-    assert sent == [1]
 
 
 async def test_one_request_at_a_time() -> None:
@@ -286,44 +270,35 @@ async def test_an_answer_that_has_just_come_is_of_no_use_when_it_starts_over() -
 class Broker:
     """A broker that answers when the test says so."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self) -> None:
         self.asked_s: list[float] = []
         self.answer: asyncio.Future[InitProducerIdResponse] = asyncio.get_running_loop().create_future()
 
     def __str__(self) -> str:
-        return self.name
+        return "node 1"
 
     version = FakeConnection.version
     decoded = FakeConnection.decoded
 
-    def exchange(
-        self, message: InitProducerIdRequest, version: int, *, timeout_ms: int
-    ) -> asyncio.Future[InitProducerIdResponse]:
+    def exchange(self, message: InitProducerIdRequest, version: int) -> asyncio.Future[InitProducerIdResponse]:
         self.asked_s.append(asyncio.get_running_loop().time())
         self.answer = asyncio.get_running_loop().create_future()
         return self.answer
 
 
-class Brokers:
-    """A client with a connection to each of some brokers."""
+class OneBroker:
+    """A client with a connection to one broker."""
 
-    def __init__(self, *names: str) -> None:
-        self.connected = [Broker(name) for name in names]
-        self.others: list[Broker] = []
+    def __init__(self) -> None:
+        self.broker = Broker()
         self.patience_ms: list[float] = []
 
     async def any_ready_connection(self, deadline_ms: int) -> Broker:
         self.patience_ms.append(deadline_ms - asyncio.get_running_loop().time() * 1000)
-        return self.connected[0]
+        return self.broker
 
-    def least_loaded(self, now_ms: int, *, but_not: list[Broker]) -> Broker | None:
-        assert now_ms == int(asyncio.get_running_loop().time() * 1000)
-        return next((broker for broker in self.connected if broker not in but_not), None)
-
-    def connect_somewhere(self, now_ms: int) -> None:
-        if self.others:
-            self.connected.append(self.others.pop(0))
+    least_loaded = FakeClient.least_loaded
+    connect_somewhere = FakeClient.connect_somewhere
 
     def ask(self, **configs: int) -> tuple[asyncio.Task[None], TransactionManager]:
         transactions = TransactionManager(idempotent=True)
@@ -354,9 +329,9 @@ def test_repeated_with_back_off() -> None:
     """Each wait is twice as long as the previous one, up to retry_backoff_max_ms, with a jitter of a fifth."""
 
     async def run() -> None:
-        brokers = Brokers("one")
-        (broker,) = brokers.connected
-        asking, transactions = brokers.ask(retry_backoff_ms=100, retry_backoff_max_ms=1000, request_timeout_ms=7_000)
+        client = OneBroker()
+        broker = client.broker
+        asking, transactions = client.ask(retry_backoff_ms=100, retry_backoff_max_ms=1000, request_timeout_ms=7_000)
         await asyncio.sleep(0.01)
         for wait_s in 0.1, 0.2, 0.4, 0.8, 1, 1:
             attempts = len(broker.asked_s)
@@ -368,7 +343,7 @@ def test_repeated_with_back_off() -> None:
         broker.answer.set_result(given(4000))
         await asking
         assert transactions.producer_id == 4000
-        assert [round(patience_ms, -1) for patience_ms in brokers.patience_ms] == [7_000] * 7
+        assert [round(patience_ms, -1) for patience_ms in client.patience_ms] == [7_000] * 7
 
     in_virtual_time(run())
 
@@ -377,77 +352,21 @@ def test_a_refused_user_is_not_asked_for_again_before_the_back_off_is_over() -> 
     """Even if there are records all the time: the task goes on until then, and the records wait."""
 
     async def run() -> None:
-        brokers = Brokers("one")
-        (broker,) = brokers.connected
-        asking, _ = brokers.ask(retry_backoff_ms=100, retry_backoff_max_ms=1000)
+        client = OneBroker()
+        broker = client.broker
+        asking, _ = client.ask(retry_backoff_ms=100, retry_backoff_max_ms=1000)
         for wait_s in 0.1, 0.2, 0.4, 0.8, 1, 1:
             await asyncio.sleep(0.01)
             attempts = len(broker.asked_s)
             broker.answer.set_result(given(error_code=31))
             await asyncio.sleep(0.75 * wait_s)
-            brokers.request.start()
+            client.request.start()
             assert not asking.done()
             await asking
-            brokers.request.start()
-            asking = brokers.request.task
+            client.request.start()
+            asking = client.request.task
             await asyncio.sleep(0.01)
             assert len(broker.asked_s) == attempts + 1
         asking.cancel()
-
-    in_virtual_time(run())
-
-
-def test_a_broker_that_does_not_answer_keeps_no_other_from_being_asked() -> None:
-    """One more is asked each second, at most three at a time; the first answer counts, the others are not awaited."""
-
-    async def run() -> None:
-        brokers = Brokers("one", "two", "three", "four")
-        one, two, three, four = brokers.connected
-        asking, transactions = brokers.ask()
-        await asyncio.sleep(10)
-        assert [round(broker.asked_s[0] - one.asked_s[0], 1) for broker in (one, two, three)] == [0, 1, 2]
-        assert not four.asked_s
-        two.answer.set_result(given(4000))
-        await asking
-        assert transactions.producer_id == 4000
-        assert one.answer.cancelled()
-        assert three.answer.cancelled()
-
-    in_virtual_time(run())
-
-
-def test_a_broker_that_refuses_while_another_is_still_asked() -> None:
-    """The other one may still answer; only if none is left does it start again."""
-
-    async def run() -> None:
-        brokers = Brokers("one", "two")
-        one, two = brokers.connected
-        asking, transactions = brokers.ask()
-        await asyncio.sleep(1.5)
-        one.answer.set_result(given(error_code=14))
-        await asyncio.sleep(5)
-        assert (len(one.asked_s), len(two.asked_s)) == (1, 1)
-        two.answer.set_result(given(error_code=14))
-        await asyncio.sleep(0.5)
-        assert (len(one.asked_s), len(two.asked_s)) == (2, 1)
-        one.answer.set_result(given(4000))
-        await asking
-        assert transactions.producer_id == 4000
-
-    in_virtual_time(run())
-
-
-def test_a_broker_that_is_not_connected_yet_is_asked_when_the_only_one_is_silent() -> None:
-    async def run() -> None:
-        brokers = Brokers("one")
-        brokers.others = [Broker("two")]
-        two = brokers.others[0]
-        asking, transactions = brokers.ask()
-        await asyncio.sleep(0.9)
-        assert brokers.others == [two], "the first one has its second"
-        await asyncio.sleep(1.5)
-        two.answer.set_result(given(4000))
-        await asking
-        assert transactions.producer_id == 4000
 
     in_virtual_time(run())
