@@ -506,11 +506,11 @@ cdef class Admission:
             headers: pairs of (str, bytes | None), or a mapping; order and repeated names are kept.
             timestamp_ms: milliseconds since the epoch; None means the time of its admission.
         Raises:
-            BufferExhaustedError, MetadataTimeoutError, RecordTooLargeError, SerializationError, InvalidTopicError: as
-                for ``submit``; not in the log.
+            BufferExhaustedError, MetadataTimeoutError, and all others that ``submit`` raises: not in the log.
             DeliveryTimeoutError: not acknowledged within ``delivery_timeout_ms``; ``maybe_written`` says whether it
                 may still be in the log.
-            KafkaError: the record failed for another reason; ``maybe_written`` as above.
+            KafkaError: the record failed for another reason; ``maybe_written`` as above. In a transaction it is
+                ``abortable`` or ``fatal``.
         Source: KafkaProducer.send; KIP-91 (timeouts).
         """
         return new_submission(self, topic, value, key, partition, headers, timestamp_ms, True)

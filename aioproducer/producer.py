@@ -432,6 +432,11 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
             TransactionStateError: one is open or prepared, or the producer has no ``transactional_id``.
             KafkaError: the error of the previous transaction, if it failed and was not aborted yet; or the producer's
                 own, if it has failed.
+            TransactionTimeoutError: an earlier call, or the coordinator, took too long; no transaction was begun. Call
+                it again.
+            ProducerClosedError: the producer was closed, perhaps meanwhile; no transaction was begun. With
+                ``maybe_written`` an earlier one may have been committed.
+            NotStartedError, WrongLoopError: called too early, or from elsewhere.
         """
         await self._transactions().begin()
 
@@ -446,8 +451,10 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
             KafkaError: the error of a record or offset that failed. If ``abortable``, call abort_transaction(); if
                 ``fatal``, the producer can't go on. Nothing of the transaction is visible then.
             TransactionTimeoutError: the commit has not ended, and goes on; call it again.
-            ProducerClosedError: cut short by close(); with ``maybe_written`` the transaction may have been committed.
+            ProducerClosedError: cut short by close(), or called after it; with ``maybe_written`` the transaction may
+                have been committed.
             TransactionStateError: there is no transaction.
+            NotStartedError, WrongLoopError: called too early, or from elsewhere.
         Source: KafkaProducer.commitTransaction; KIP-98, KIP-890.
         """
         await self._transactions().commit()
@@ -459,9 +466,13 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
         commit_transaction() does.
 
         Raises:
-            KafkaError: the producer has failed; nothing of the transaction is visible, or will be.
+            KafkaError: the producer has failed; nothing of the transaction is visible, or will be, unless
+                ``maybe_written`` says that a commit may have come before.
             TransactionTimeoutError: the abort has not ended, and goes on; call it again.
+            ProducerClosedError: cut short by close(), or called after it; ``maybe_written`` as above. The coordinator
+                aborts the transaction after ``transaction_timeout_ms``, if nobody else does.
             TransactionStateError: there is no transaction, or a commit was under way and has succeeded.
+            NotStartedError, WrongLoopError: called too early, or from elsewhere.
         """
         await self._transactions().abort()
 
@@ -481,7 +492,9 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
             KafkaError: the transaction can only be aborted (``abortable``), for instance because the group has moved on
                 (IllegalGenerationError, UnknownMemberIdError), or the producer has failed (``fatal``).
             TransactionTimeoutError: the call has not ended, and goes on; commit_transaction() waits for it.
+            ProducerClosedError: cut short by close(), or called after it; the transaction is not committed.
             TransactionStateError: there is no transaction.
+            NotStartedError, WrongLoopError: called too early, or from elsewhere.
             TypeError, ValueError: an argument is not as above; nothing was done.
         Source: KafkaProducer.sendOffsetsToTransaction; KIP-98, KIP-447.
         """
@@ -495,7 +508,8 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
         aborts it after ``transaction_timeout_ms``.
 
         Raises:
-            KafkaError, TransactionTimeoutError, TransactionStateError: as for commit_transaction().
+            KafkaError, TransactionTimeoutError, ProducerClosedError, TransactionStateError, NotStartedError,
+                WrongLoopError: as for commit_transaction(); nothing was committed.
         """
         return await self._transactions().prepare()
 
@@ -504,6 +518,12 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
 
         Cancellation of the body counts as raising. A transaction that the body itself committed, aborted or prepared is
         left as it is. If the commit fails, the transaction is aborted and the error raised.
+
+        Raises:
+            TransactionStateError: the producer has no ``transactional_id``.
+            ProducerClosedError, NotStartedError, WrongLoopError: called too late, too early or from elsewhere.
+            KafkaError: on entry, the errors of begin_transaction(); at the end of a body that raises nothing, those of
+                commit_transaction(). An error of the body leaves as it is; a failed abort adds a note to it.
         """
         return Transaction(self._transactions())
 

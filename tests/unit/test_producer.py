@@ -12,7 +12,7 @@ import sys
 import typing
 import warnings
 import weakref
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -46,6 +46,7 @@ from aioproducer.errors import (
     SerializationError,
     ThrottlingQuotaExceededError,
     TopicAuthorizationFailedError,
+    TransactionStateError,
     WrongLoopError,
 )
 from aioproducer.protocol.api_versions import ApiVersionsRequest
@@ -53,7 +54,7 @@ from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitPro
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponseBroker
 from aioproducer.protocol.produce import ProduceRequest, ProduceResponse
 from aioproducer.protocol.schema import Request
-from aioproducer.records import Key_contra, Value_contra
+from aioproducer.records import ConsumerGroupMetadata, Key_contra, TopicPartition, Value_contra
 from aioproducer.start_count import MANY, StartCount
 from aioproducer.testing import FakeCluster
 from tests.unit.net.fake_broker import EVERYTHING, ReceivedRequest, closed_port
@@ -1518,6 +1519,43 @@ async def test_task_that_ends(broker: ProducingBroker) -> None:
     with pytest.raises(ProducerFailedError):
         producer.submit_nowait("orders", b"v")
     await producer.close()
+
+
+TRANSACTION_CALLS: dict[str, Callable[[Producer], Awaitable[object]]] = {
+    "begin_transaction": Producer.begin_transaction,
+    "commit_transaction": Producer.commit_transaction,
+    "abort_transaction": Producer.abort_transaction,
+    "prepare_transaction": Producer.prepare_transaction,
+    "send_offsets_to_transaction": lambda producer: producer.send_offsets_to_transaction(
+        {TopicPartition("orders", 0): 1}, ConsumerGroupMetadata("group")
+    ),
+    "transaction": lambda producer: producer.transaction().__aenter__(),
+}
+
+
+@pytest.mark.parametrize("name", TRANSACTION_CALLS)
+async def test_transaction_calls_at_the_wrong_time_or_place(name: str) -> None:
+    """Their docstrings name the errors."""
+    call = TRANSACTION_CALLS[name]
+    with FakeCluster(1) as cluster:
+        producer = Producer(bootstrap_servers=cluster.bootstrap_servers, transactional_id="name")
+        with pytest.raises(NotStartedError):
+            await call(producer)
+        await producer.start()
+
+        async def elsewhere() -> None:
+            await call(producer)
+
+        with pytest.raises(WrongLoopError):
+            await asyncio.to_thread(asyncio.run, elsewhere())
+        await producer.close()
+        with pytest.raises(ProducerClosedError):
+            await call(producer)
+        without = Producer(bootstrap_servers=cluster.bootstrap_servers)
+        with pytest.raises(TransactionStateError, match="transactional_id"):
+            await call(without)
+    for told in NotStartedError, WrongLoopError, ProducerClosedError, TransactionStateError:
+        assert told.__name__ in str(getattr(Producer, name).__doc__)
 
 
 async def test_task_of_a_transaction_that_ends() -> None:
