@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections import Counter
+from bisect import bisect_left
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -137,11 +138,14 @@ class TaskAudit:
     def statement(self) -> list[dict[str, Any]]:
         """The lines of the statement: what a reader will find if the task succeeds."""
         statements = {topic: TopicStatement(self._producer, topic) for topic, _, _ in self._given}
-        failed = sorted(self._failed)
+        failed: defaultdict[str, list[int]] = defaultdict(list)
+        for topic, number in sorted(self._failed):
+            failed[topic].append(number)
         for topic, second, rows in self._given:
             one = statements[topic]
             end = one.next + rows
-            for number in [number for which, number in failed if which == topic and one.next <= number < end]:
+            numbers = failed[topic]
+            for number in numbers[bisect_left(numbers, one.next) : bisect_left(numbers, end)]:
                 if number > one.next:
                     one.ended(second, None, number - one.next)
                 one.ended(second, FAILED)
