@@ -41,6 +41,9 @@ logger: logging.Logger = logging.getLogger("aioproducer.spark")
 SLOTS = 8
 """Ids per attempt number that the attempts at one task are spread over, see transactional_id()."""
 
+NAMED = 10
+"""The most transactional ids that a message names."""
+
 TURNS = 8
 """Number of claims after which task ids repeat."""
 
@@ -377,4 +380,7 @@ def _advice(winners: Winners) -> str:
 
 
 def _names(transactions: Prepared) -> str:
-    return ", ".join(one.transactional_id for one in transactions)
+    names = [one.transactional_id for one in transactions[:NAMED]]
+    if (more := len(transactions) - NAMED) > 0:
+        names.append(f"and {more:,} more")
+    return ", ".join(names)

@@ -186,6 +186,15 @@ async def test_a_lost_transaction_means_nothing_is_committed(brokers: Coordinato
     assert (await driver(brokers, tmp_path).settle()).committed == frozenset()
 
 
+async def test_not_all_of_thousands_of_lost_transactions_are_named(brokers: Coordinator, tmp_path: Path) -> None:
+    winners = [brokers.write(0, partition) for partition in range(2_000)]
+    for one in winners:
+        brokers.time_out(one)
+    with pytest.raises(SparkWriteError, match=r"-0-0-0, .*-9-0-0, and 1,990 more\. The broker") as raised:
+        await driver(brokers, tmp_path).commit(NOBODY, "q:0", winners)
+    assert len(str(raised.value)) < 1_000
+
+
 async def test_a_failed_batch_leaves_nothing_open(brokers: Coordinator, tmp_path: Path) -> None:
     brokers.write(0, 0)
     other = PreparedTransaction("somebody-else", 1, 1, 2)
