@@ -20,6 +20,12 @@ LOCAL_URI = re.compile(r"^file:(//[^/]*)?", re.IGNORECASE)
 """The part before the path in a local file's URI."""
 
 
+HADOOP_SCHEMES = ("hdfs:", "viewfs:")
+HADOOP_HINT = (
+    ". pyarrow uses Hadoop's own client: the driver's environment needs JAVA_HOME, HADOOP_HOME (or ARROW_LIBHDFS_DIR, "
+    "where libhdfs.so is), and in CLASSPATH what `hadoop classpath --glob` prints"
+)
+
 HADOOP_CONFIGS = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR")
 """Directories where Spark looks for core-site.xml."""
 
@@ -198,5 +204,7 @@ def _file_system(location: str, option: str) -> tuple[fs.FileSystem, str]:
         # pyarrow would cut the path at a #, an ordinary character to Hadoop; options after a ? are for pyarrow.
         found, path = fs.FileSystem.from_uri(location.replace("#", "%23"))
     except (ValueError, OSError) as error:
-        raise ConfigError(f"{location} can't be used: {error}; option {option}") from error
+        why = str(error).partition("\n")[0]  # then comes a list of dozens of places
+        hint = HADOOP_HINT if location.lower().startswith(HADOOP_SCHEMES) else ""
+        raise ConfigError(f"{location} can't be used: {why}; option {option}{hint}") from error
     return found, path.rstrip("/")

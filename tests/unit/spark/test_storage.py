@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -96,6 +97,22 @@ def test_configs_of_hadoop_that_are_no_xml(tmp_path: Path, monkeypatch: pytest.M
     hadoop(monkeypatch, tmp_path, "<")
     with pytest.raises(ConfigError, match=r"core-site\.xml can't be read"):
         resolved("/cp", "transactionLog")
+
+
+@pytest.mark.parametrize("scheme", ["hdfs", "HDFS", "viewfs", "mock"])
+def test_what_hdfs_needs_is_told(monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
+    """Spark's environment for Python has none of it, and pyarrow lists all places where there is no libjvm.so."""
+
+    def fail(location: str) -> None:
+        raise OSError("Unable to load libjvm\ndlopen(/a) failed\ndlopen(/b) failed")
+
+    monkeypatch.setattr(storage.fs, "FileSystem", SimpleNamespace(from_uri=fail))
+    with pytest.raises(ConfigError) as raised:
+        Storage(f"{scheme}://nn:8020/log")
+    assert str(raised.value).startswith(
+        f"{scheme}://nn:8020/log can't be used: Unable to load libjvm; option transactionLog"
+    )
+    assert ("hadoop classpath --glob" in str(raised.value)) == (scheme != "mock")
 
 
 @pytest.mark.parametrize("location", ["s3://[x", "hdfs://]:9/log"])
