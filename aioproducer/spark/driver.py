@@ -1,4 +1,4 @@
-"""What runs on the driver: before the tasks, and after they end. Spark starts a Python process for each.
+"""What runs on the driver: before the tasks, and after they end. Spark has a Python process for each, new or used.
 
 Without transactions there is nothing to do but log. With them, see exactly_once.py.
 """

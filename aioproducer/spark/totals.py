@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.accumulators import AccumulatorParam
 
+from aioproducer.errors import ConfigError
 from aioproducer.spark.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -35,6 +36,11 @@ class WriteTotals:
     """
 
     def __init__(self, spark: SparkSession) -> None:
+        if not hasattr(spark, "sparkContext"):
+            raise ConfigError(
+                "WriteTotals needs an accumulator, which Spark Connect does not have; the driver's log has a line for "
+                "each batch"
+            )
         self._accumulator = spark.sparkContext.accumulator(Outcome(), _OutcomeParam())
 
     @property
