@@ -4,6 +4,10 @@ async with Producer(bootstrap_servers="localhost:9092") as producer:
     metadata = await producer.send("orders", b"value", key=b"key")
 """
 
+# Compiled modules alone import these, where tools that bundle programs, such as PyInstaller, don't see it.
+import crc32c as _crc32c  # noqa: F401
+
+from aioproducer import _buffer_pool, _record_batch, _topic_index  # type: ignore[attr-defined]  # noqa: F401
 from aioproducer._delivery import Delivery
 from aioproducer.config.keywords import ProducerConfigs
 from aioproducer.errors import (

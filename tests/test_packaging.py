@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -56,6 +58,41 @@ def test_the_wheel_holds_the_package_alone(dist: Path) -> None:
     assert not [name for name in names if not name.startswith(("aioproducer/", "aioproducer-"))]
     cores = {path.stem for path in (ROOT / "aioproducer").glob("_*.pyx")}
     assert {Path(name).name.partition(".")[0] for name in names if name.endswith((".so", ".pyd"))} == cores
+
+
+IMPORTS = re.compile(r"^(?:from|import) ([\w.]+)", re.MULTILINE)
+
+
+def seen_from(module: str, seen: set[str]) -> None:
+    """Add the module and all that Python code names from there on, as tools that bundle programs find it."""
+    folder = ROOT.joinpath(*module.split("."))
+    source = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
+    is_new = module not in seen
+    seen.add(module)
+    if not is_new or not source.exists():
+        return
+    for node in ast.walk(ast.parse(source.read_bytes())):
+        if isinstance(node, ast.Import):
+            names = [name.name for name in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module, *(f"{node.module}.{name.name}" for name in node.names)]
+        else:
+            continue
+        for name in names:
+            seen_from(name, seen)
+
+
+def test_imports_of_the_compiled_core_are_named_in_python_code() -> None:
+    """A bundled program misses modules that only compiled code imports."""
+    seen: set[str] = set()
+    seen_from("aioproducer", seen)
+    cores = sorted((ROOT / "aioproducer").glob("_*.pyx"))
+    assert len(cores) > 10
+    needed = {f"aioproducer.{core.stem}" for core in cores}
+    for core in cores:
+        needed |= {name for name in IMPORTS.findall(core.read_text()) if not name.startswith("aioproducer.")}
+    at_compile_time = {name for name in needed if name.partition(".")[0] in ("cpython", "cython", "libc")}
+    assert not needed - seen - at_compile_time - sys.stdlib_module_names
 
 
 def test_the_wheel_works_in_an_environment_of_its_own(dist: Path, tmp_path: Path) -> None:
