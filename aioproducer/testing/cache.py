@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from aioproducer.testing.errors import DownloadError
+
 try:
     import fcntl
 except ImportError:  # Windows, where KafkaCluster does not run
@@ -18,13 +20,22 @@ Progress = Callable[[str], None]
 
 
 def cache_directory(environ: Mapping[str, str]) -> Path:
-    """Where everything is that survives a session: ``AIOPRODUCER_CACHE``, else ``aioproducer`` in the user's cache."""
+    """Where everything is that survives a session: ``AIOPRODUCER_CACHE``, else ``aioproducer`` in the user's cache.
+
+    Raises:
+        DownloadError: neither is set, and the user has no home directory, as is common in containers.
+    """
     chosen = environ.get("AIOPRODUCER_CACHE")
-    if chosen:
-        return Path(chosen).expanduser().absolute()
     base = environ.get("XDG_CACHE_HOME")
-    # The XDG specification wants relative paths ignored.
-    root = Path(base) if base and os.path.isabs(base) else Path(environ.get("HOME") or Path.home()) / ".cache"
+    try:
+        if chosen:
+            return Path(chosen).expanduser().absolute()
+        # The XDG specification wants relative paths ignored.
+        root = Path(base) if base and os.path.isabs(base) else Path(environ.get("HOME") or Path.home()) / ".cache"
+    except RuntimeError as error:
+        raise DownloadError(
+            f"no directory to keep downloads in: {error} AIOPRODUCER_CACHE names one by its full path."
+        ) from error
     return root / "aioproducer"
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from aioproducer.testing.cache import cache_directory, locked, write_whole
+from aioproducer.testing.errors import DownloadError
 
 
 @pytest.mark.parametrize(
@@ -22,6 +23,15 @@ from aioproducer.testing.cache import cache_directory, locked, write_whole
 )
 def test_where_it_is(environ: dict[str, str], directory: str) -> None:
     assert cache_directory(environ) == Path(directory)
+
+
+@pytest.mark.parametrize("environ", [{}, {"AIOPRODUCER_CACHE": "~/cache"}])
+def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]) -> None:
+    """A container may run under any user id, also one that the system does not know."""
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)
+    with pytest.raises(DownloadError, match="AIOPRODUCER_CACHE names one"):
+        cache_directory(environ)
 
 
 def test_one_at_a_time_and_the_other_says_that_it_waits(tmp_path: Path) -> None:
