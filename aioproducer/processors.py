@@ -24,11 +24,10 @@ def _quotas() -> list[float]:
     """The limits of this process's control group and its parents; empty without limits or without such groups."""
     quotas = []
     try:
-        lines = OWN_GROUP.read_text().splitlines()
+        groups = [line.split(":", 2) for line in os.fsdecode(OWN_GROUP.read_bytes()).split("\n")]
     except OSError:
         return []
-    for line in lines:
-        number, controllers, path = line.split(":", 2)
+    for number, controllers, path in (group for group in groups if len(group) == 3):
         root = CONTROL_GROUPS if number == "0" else CONTROL_GROUPS / "cpu"
         if number != "0" and "cpu" not in controllers.split(","):
             continue

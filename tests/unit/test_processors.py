@@ -79,6 +79,19 @@ def test_files_that_make_no_sense_are_no_bound(tmp_path: Path, text: str) -> Non
     assert processor_count() == 8
 
 
+def test_a_group_whose_name_is_no_text(tmp_path: Path) -> None:
+    """The name of a folder may be any bytes."""
+    group = Path(os.fsdecode(b"caf\xe9"))
+    (tmp_path / "own").write_bytes(b"0::/caf\xe9\n")
+    write(tmp_path, {f"groups/{group}/cpu.max": "200000 100000\n"})
+    assert processor_count() == 2
+
+
+def test_lines_that_make_no_sense_are_left_out(tmp_path: Path) -> None:
+    write(tmp_path, {"own": "weird\n\n0::/shop\n", "groups/shop/cpu.max": "200000 100000\n"})
+    assert processor_count() == 2
+
+
 def test_this_machine_has_some(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     assert 1 <= processor_count() <= (os.cpu_count() or 1)
