@@ -3,6 +3,7 @@
 AIOPRODUCER_DEBUG=1     bounds checks
 AIOPRODUCER_SANITIZE=1  AddressSanitizer and UndefinedBehaviorSanitizer (implies the debug checks)
 AIOPRODUCER_WERROR=1    a warning of the C compiler ends the build, as it does in CI
+MAX_JOBS=2              how many compilers run at once, at most four unless it is set; each takes some 150 MB
 """
 
 import os
@@ -68,23 +69,32 @@ extensions = [
 ]
 
 
+def job_count():
+    """A container has the memory for few compilers, even on a machine with many processors."""
+    chosen = os.environ.get("MAX_JOBS")
+    if chosen:
+        return max(1, int(chosen))
+    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(4, there)
+
+
 class BuildCore(build_ext):
     """Cython runs when the core is built, not for an sdist or the metadata; all cores compile."""
 
     def build_extensions(self):
         from Cython.Build import cythonize
 
+        self.parallel = self.parallel or job_count()
         # Cython does not see that a directive has changed, so that what it makes of the debug build has its own folder.
         made = cythonize(
             self.extensions,
             compiler_directives=DIRECTIVES,
             build_dir="build/cython-debug" if DEBUG else "build/cython",
-            nthreads=os.cpu_count() or 1,
+            nthreads=self.parallel,
         )
         for extension, compiled in zip(self.extensions, made, strict=True):
             extension.sources, extension.depends = compiled.sources, compiled.depends
             extension.define_macros = compiled.define_macros  # what a module asks for in its first lines
-        self.parallel = self.parallel or os.cpu_count()
         super().build_extensions()
 
 

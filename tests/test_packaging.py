@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import runpy
 import subprocess
 import sys
 import tarfile
@@ -93,6 +94,15 @@ def test_imports_of_the_compiled_core_are_named_in_python_code() -> None:
         needed |= {name for name in IMPORTS.findall(core.read_text()) if not name.startswith("aioproducer.")}
     at_compile_time = {name for name in needed if name.partition(".")[0] in ("cpython", "cython", "libc")}
     assert not needed - seen - at_compile_time - sys.stdlib_module_names
+
+
+@pytest.mark.parametrize(("chosen", "processors", "jobs"), [("", 64, 4), ("", 2, 2), ("1", 64, 1), ("12", 64, 12)])
+def test_a_build_runs_few_compilers_at_once(
+    monkeypatch: pytest.MonkeyPatch, chosen: str, processors: int, jobs: int
+) -> None:
+    monkeypatch.setenv("MAX_JOBS", chosen)
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(processors)), raising=False)
+    assert runpy.run_path(str(ROOT / "setup.py"))["job_count"]() == jobs
 
 
 def test_the_wheel_works_in_an_environment_of_its_own(dist: Path, tmp_path: Path) -> None:
