@@ -57,5 +57,5 @@ _HOMES = {
 __all__ = sorted(_HOMES)
 
 
-# pytest imports this package in every session where it is installed, even if no test needs a broker.
+# pytest imports this package in every session where it is installed; few of them need these parts.
 __getattr__: ModuleGetattr = on_demand(__name__, _HOMES)

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
-# Sessions that use none of this import the plugin too, so the rest of the package is imported only in the fixtures.
+# Sessions that use none of this import the plugin too, and with it the producer, as any module of this package does. So
+# the parts for tests, and what they need, are imported only in the fixtures.
 if TYPE_CHECKING:
     from aioproducer.testing.admin import TopicAdmin
     from aioproducer.testing.fake.cluster import FakeCluster
