@@ -11,6 +11,7 @@ from aioproducer.backoff import ExponentialBackoff
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import (
     AuthenticationError,
+    BrokerError,
     ClusterAuthorizationFailedError,
     KafkaError,
     ProducerClosedError,
@@ -28,6 +29,7 @@ from aioproducer.transaction.manager import TransactionManager, is_identity
 
 logger: logging.Logger = logging.getLogger("aioproducer.producer_id")
 
+INVALID_REQUEST = 42
 NO_TRANSACTION_TIMEOUT_MS = 0x7FFFFFFF
 REQUEST = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=NO_TRANSACTION_TIMEOUT_MS)
 
@@ -133,8 +135,16 @@ class ProducerIdRequest:
 
 
 def _may_pass(error: KafkaError) -> bool:
-    """Whether a retry may help; malformed bytes count, as they end the connection and another broker may do better."""
-    return (error.retriable or isinstance(error, ProtocolError)) and not isinstance(error, AuthenticationError)
+    """Whether a retry may help, at the same broker or at another one.
+
+    Brokers in trouble refuse with codes that tell little, such as UNKNOWN_SERVER_ERROR; malformed bytes end the
+    connection. INVALID_REQUEST is about the request, which is always the same.
+    """
+    if isinstance(error, AuthenticationError):
+        return False
+    if isinstance(error, BrokerError):
+        return not error.fatal and error.code != INVALID_REQUEST
+    return error.retriable or isinstance(error, ProtocolError)
 
 
 def _read(connection: Connection, frame: bytes) -> tuple[int, int]:

@@ -37,7 +37,7 @@ APPLYING = tuple(code for code in (7, 20, -1, 3, 6, 56, DUPLICATE))
 """Codes that a leader can send although it has appended the batch."""
 
 METADATA_CODES = (3, 5, 17, 29, 7, -1, 100)
-PRODUCER_ID_CODES = (14, 15, 16, 41, 51, 7)
+PRODUCER_ID_CODES = (14, 15, -1, 41, 51, 7)
 APIS = ("Produce", "Produce", "Produce", "Produce", "Metadata", "Metadata", "InitProducerId", "ApiVersions", None)
 
 

@@ -150,16 +150,19 @@ async def test_one_request_at_a_time() -> None:
 @pytest.mark.parametrize(
     "trouble",
     [
+        lambda: given(error_code=-1),
         lambda: given(error_code=14),
         lambda: given(error_code=15),
         lambda: given(error_code=51),
+        lambda: given(error_code=12345),
         lambda: ConnectionLostError("gone"),
         lambda: CoordinatorLoadInProgressError("loading"),
         lambda: ProtocolError("bytes that make no sense"),
     ],
-    ids=["14", "15", "51", "lost", "loading", "nonsense"],
+    ids=["-1", "14", "15", "51", "12345", "lost", "loading", "nonsense"],
 )
 async def test_temporary_errors_are_retried_until_there_is_an_id(trouble: Callable[[], Answer]) -> None:
+    """Errors that may pass; an id that is not used costs nothing."""
     bench = Bench(trouble(), trouble(), given())
     await bench.run()
     assert bench.transactions.producer_id == 4000
