@@ -26,7 +26,8 @@ without writing them.
 
 A topic that is deleted and recreated has an empty log, whose leader accepts any first sequence. The numbers go on
 there, for the reason above, but nothing else known about the former log holds: the producer has to be introduced again,
-and what was ruled out before may be written now.
+and what was ruled out before may be written now. From Kafka 4.5 on (KAFKA-15591) only 0 is accepted there; the refusal
+is then taken for lost state, and a bump or a new epoch follows.
 
 If another cluster has taken the place of the former one, everything starts over with a producer id of that cluster:
 each cluster counts its producer ids from 0, so the same one may be in use there.
