@@ -7,8 +7,8 @@ Three kinds of files, each written whole:
                       Removed if nothing of it turns out to be committable. ID is new each time: a driver that was
                       taken for dead must not overwrite what the next one has recorded.
     BATCH.committed   everything is committed; written before the winners are removed, and overrides them. It has the
-                      number of the batch's rows; empty, if that is not known. Jobs are never forgotten, and have
-                      theirs in directories of their own, jobs/HASH, so that listings stay short
+                      number of the batch's rows, and their topic; it is empty if that is not known. Jobs are never
+                      forgotten, and have theirs in directories of their own, jobs/HASH, so that listings stay short
 
 So after a crash at any point the log says whether the batch must be finished, is finished, or must be written.
 
@@ -68,6 +68,7 @@ class Winners:
         claim: of the driver that recorded it.
         record: distinguishes the records of several drivers for the same batch.
         rows: of the batch; None if unknown.
+        topic: of all rows; empty if they have it themselves.
     """
 
     batch: str
@@ -77,6 +78,7 @@ class Winners:
     claim: str = ""
     record: str = field(default_factory=new_id)
     rows: int | None = None
+    topic: str = ""
 
 
 class CommitLog:
@@ -120,11 +122,11 @@ class CommitLog:
             del said["rows"]
         self._storage.write(name, json.dumps(said, indent=1).encode())
 
-    def finish(self, batch: str, rows: int | None = None) -> None:
-        """Note that all winners of a batch are committed, and how many rows it has."""
+    def finish(self, batch: str, rows: int | None = None, topic: str = "") -> None:
+        """Note that all winners of a batch are committed, how many rows it has, and their topic."""
         if not self.is_committed(batch):
             # HDFS removes a file before it replaces it, and a crash in between would leave the batch to be written.
-            said = b"" if rows is None else json.dumps({"rows": rows}).encode()
+            said = b"" if rows is None else json.dumps({"rows": rows, "topic": topic}).encode()
             self._ends(batch).write(_committed_name(batch), said)
         self.tidy(batch)
 
@@ -137,11 +139,20 @@ class CommitLog:
 
     def rows(self, batch: str) -> int | None:
         """The number of rows of a finished batch; None if it is not known."""
-        try:
-            rows = json.loads(self._ends(batch).read(_committed_name(batch)))["rows"]
-        except (FileNotFoundError, ValueError, LookupError, TypeError):
-            return None
+        rows = self._noted(batch).get("rows")
         return rows if type(rows) is int else None
+
+    def topic(self, batch: str) -> str:
+        """The topic of a finished batch; empty if it is not known, or not the same for all rows."""
+        topic = self._noted(batch).get("topic")
+        return topic if isinstance(topic, str) else ""
+
+    def _noted(self, batch: str) -> dict[str, object]:
+        try:
+            noted = json.loads(self._ends(batch).read(_committed_name(batch)))
+        except (FileNotFoundError, ValueError):
+            return {}
+        return noted if isinstance(noted, dict) else {}
 
     def place_of_end(self, batch: str) -> str:
         """Where it is noted that a batch is committed, for messages."""

@@ -129,7 +129,7 @@ async def _transactions(options: SinkOptions) -> AsyncIterator[QueryTransactions
     log = CommitLog(Storage(transactional.log))
     async with TransactionClient(**underscored(options.producer)) as client:
         prefix = query_prefix(transactional.prefix, transactional.log)
-        yield QueryTransactions(log, client, prefix, _statements(options))
+        yield QueryTransactions(log, client, prefix, _statements(options), options.topic or "")
 
 
 def _show_log() -> None:

@@ -25,7 +25,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from aioproducer.errors import KafkaError, TransactionStateError
+from aioproducer.errors import ConfigError, KafkaError, TransactionStateError
 from aioproducer.records import PreparedTransaction
 from aioproducer.spark.batch_names import is_single, micro_batch_of
 from aioproducer.spark.commit_log import CommitLog, Winners, claim_number, new_id
@@ -118,15 +118,22 @@ class QueryTransactions:
         log: used by this query alone.
         query: prefix of its transactional ids.
         statements: where audit statements are written; None for nowhere.
+        topic: of all rows; empty if they have it themselves.
     """
 
     def __init__(
-        self, log: CommitLog, transactions: Transactions, query: str, statements: Storage | None = None
+        self,
+        log: CommitLog,
+        transactions: Transactions,
+        query: str,
+        statements: Storage | None = None,
+        topic: str = "",
     ) -> None:
         self._log = log
         self._transactions = transactions
         self._query = query
         self._statements = statements
+        self._topic = topic
 
     async def settle(self, job: str = "") -> Settled:
         """Take the log over, and end what earlier batches and attempts left.
@@ -136,6 +143,7 @@ class QueryTransactions:
         Raises:
             TakenOverError: another driver did so at the same time.
             SparkWriteError: a batch is torn, see recovery; the query must not continue until somebody has decided.
+            ConfigError: the job was done before, to another topic.
         """
         claim = self._log.claim()
         self._log.tidy()
@@ -149,11 +157,19 @@ class QueryTransactions:
                 else:
                     # Its driver may not have written it. After the commits, which must not wait long.
                     self._state(own)
-                    self._log.finish(own.batch, own.rows)
+                    self._log.finish(own.batch, own.rows, own.topic)
         await self._abort_open(claim)
-        if job:
-            return Settled(claim, frozenset({job} if self._log.is_committed(job) else ()))
-        return Settled(claim, self._log.committed())
+        if not job:
+            return Settled(claim, self._log.committed())
+        if not self._log.is_committed(job):
+            return Settled(claim, frozenset())
+        before = self._log.topic(job)
+        if before and self._topic and before != self._topic:
+            raise ConfigError(
+                f"batch {job} was committed before, to topic {before}, and would not be written to {self._topic}: each "
+                "write needs a jobId of its own"
+            )
+        return Settled(claim, frozenset({job}))
 
     async def commit(
         self,
@@ -182,10 +198,12 @@ class QueryTransactions:
             file, stated = statement
             open_ones = tuple(one for one in prepared if not one.is_empty)
             if open_ones:
-                await self._commit(Winners(batch, open_ones, file, stated.decode(), claim, rows=rows))
+                await self._commit(
+                    Winners(batch, open_ones, file, stated.decode(), claim, rows=rows, topic=self._topic)
+                )
             else:
                 self._check(claim)
-                self._log.finish(batch, rows)
+                self._log.finish(batch, rows, self._topic)
         await self._abort_losers(claim)
         if not is_new:
             self._check_same(batch, rows)
@@ -227,7 +245,7 @@ class QueryTransactions:
                 "from a task's first row to the commit of the batch"
             )
         try:
-            self._log.finish(winners.batch, winners.rows)
+            self._log.finish(winners.batch, winners.rows, winners.topic)
         except OSError as error:
             if not is_single(winners.batch):
                 raise  # asked for again, it will be found committed

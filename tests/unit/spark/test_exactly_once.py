@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import pytest
 
-from aioproducer.errors import KafkaError, TransactionAbortedError, TransactionStateError
+from aioproducer.errors import ConfigError, KafkaError, TransactionAbortedError, TransactionStateError
 from aioproducer.records import PreparedTransaction
 from aioproducer.spark import exactly_once, storage
 from aioproducer.spark.batch_names import batch_write
@@ -293,6 +293,24 @@ async def test_losers_that_can_not_be_aborted_do_not_fail_a_committed_batch(
     assert brokers.visible == [winner]
 
 
+async def test_a_job_is_of_one_topic(brokers: Coordinator, tmp_path: Path) -> None:
+    """Two writes of one ``foreachBatch`` with one jobId: the second would be skipped. The driver died meanwhile."""
+
+    def to(topic: str) -> QueryTransactions:
+        return QueryTransactions(CommitLog(DyingStorage(str(tmp_path / "log"), brokers)), brokers, QUERY, topic=topic)
+
+    with dying(brokers, 4):
+        await to("first").commit(NOBODY, "job:x", [brokers.write(0, 0)], rows=1)
+    with pytest.raises(
+        ConfigError, match=r"job:x was committed before, to topic first, and would not be .* to second:"
+    ):
+        await to("second").settle("job:x")
+    assert len(brokers.visible) == 1
+    for same in ("first", ""):
+        assert (await to(same).settle("job:x")).committed == {"job:x"}
+    assert (await to("second").settle("job:y")).committed == frozenset()
+
+
 async def test_a_batch_that_the_next_driver_finishes_keeps_its_number_of_rows(
     brokers: Coordinator, tmp_path: Path
 ) -> None:
@@ -484,7 +502,7 @@ async def test_a_batch_that_is_committed_and_can_not_be_noted(
 ) -> None:
     """A batch that may be asked for again fails, and is then found committed; another one has succeeded."""
 
-    def full(self: CommitLog, batch: str, rows: int | None = None) -> None:
+    def full(*_: object) -> None:
         raise OSError("the disk is full")
 
     with monkeypatch.context() as patch:
