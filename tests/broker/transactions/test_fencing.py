@@ -1,4 +1,7 @@
-"""One transactional id, several producers: the newest owns it, and a transaction that takes too long is aborted."""
+"""One transactional id, several producers: the newest owns it, and a transaction that takes too long is aborted.
+
+An id that is not used for long is forgotten, although its producer still lives.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,19 @@ from collections.abc import Awaitable
 import pytest
 
 from aioproducer import KafkaError, ProducerFencedError
-from aioproducer.protocol.describe_transactions import DescribeTransactionsRequest
+from aioproducer.errors import InvalidProducerIdMappingError, TransactionalIdNotFoundError
+from aioproducer.protocol.describe_transactions import DescribeTransactionsRequest, TransactionState
 from aioproducer.testing import KafkaCluster
 from tests.broker.fixtures import PATIENCE_S, new_name, new_topic, producer_of
 from tests.broker.readers import read_values, settled_ends
 
 pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("clean_loop")]
+
+NOT_FOUND = TransactionalIdNotFoundError.code
+EXPIRING = {
+    "transactional.id.expiration.ms": 3_000,
+    "transaction.remove.expired.transaction.cleanup.interval.ms": 200,
+}
 
 
 async def failure_of(call: Awaitable[object]) -> BaseException:
@@ -22,16 +32,22 @@ async def failure_of(call: Awaitable[object]) -> BaseException:
     return error
 
 
+def described(cluster: KafkaCluster, transactional_id: str) -> TransactionState:
+    (told,) = cluster.ask(DescribeTransactionsRequest(transactional_ids=[transactional_id])).transaction_states
+    return told
+
+
 async def timed_out(cluster: KafkaCluster, transactional_id: str) -> None:
     """Wait until the coordinator has aborted a transaction."""
-
-    def state() -> str:
-        request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
-        (told,) = cluster.ask(request).transaction_states
-        return told.transaction_state
-
     async with asyncio.timeout(PATIENCE_S):
-        while await asyncio.to_thread(state) != "CompleteAbort":
+        while (await asyncio.to_thread(described, cluster, transactional_id)).transaction_state != "CompleteAbort":
+            await asyncio.sleep(0.05)
+
+
+async def forgotten(cluster: KafkaCluster, transactional_id: str) -> None:
+    """Wait until the coordinator knows a transactional id no more."""
+    async with asyncio.timeout(PATIENCE_S):
+        while (await asyncio.to_thread(described, cluster, transactional_id)).error_code != NOT_FOUND:
             await asyncio.sleep(0.05)
 
 
@@ -151,3 +167,29 @@ async def test_abort_of_a_transaction_that_was_timed_out(any_kafka: KafkaCluster
         async with producer.transaction():
             await producer.send(topic, b"again")
     assert await read_values(any_kafka, topic) == [b"again"]
+
+
+@pytest.mark.parametrize("version", [pytest.param(1, marks=pytest.mark.slow), 2])
+async def test_a_producer_whose_id_was_forgotten(version: int) -> None:
+    """InitProducerId under the id that it had gives it a new one, so it loses one transaction; a stranger is fenced."""
+    name = new_name()
+    with KafkaCluster(properties=EXPIRING, feature_versions={"transaction.version": version}) as kafka:
+        topic = await new_topic(kafka)
+        async with producer_of(kafka, transactional_id=name) as producer:
+            async with producer.transaction():
+                await producer.send(topic, b"before")
+            await forgotten(kafka, name)
+            with pytest.raises(InvalidProducerIdMappingError, match=name) as raised:
+                async with producer.transaction():
+                    await producer.submit(topic, b"lost")
+            assert raised.value.abortable
+            async with producer.transaction():
+                await producer.send(topic, b"after")
+            await forgotten(kafka, name)
+            async with producer_of(kafka, transactional_id=name) as younger:
+                with pytest.raises(ProducerFencedError):
+                    async with producer.transaction():
+                        await producer.submit(topic, b"fenced")
+                async with younger.transaction():
+                    await younger.send(topic, b"younger")
+        assert await read_values(kafka, topic) == [b"before", b"after", b"younger"]
