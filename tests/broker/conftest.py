@@ -1,7 +1,8 @@
 """What the broker tests share, and the event loops that they run on.
 
-AIOPRODUCER_TEST_LOOPS lists the loops, with commas: asyncio (the default), debug, uvloop. `test_loops.py` tests the
-main guarantees with the last two in any case; `make test-long` runs every test with them.
+AIOPRODUCER_TEST_LOOPS lists the loops, with commas: asyncio (the default), debug, uvloop; from 3.12 on, eager too.
+`test_loops.py` tests the main guarantees with the last three in any case; `make test-long` runs every test with debug
+and uvloop.
 """
 
 from __future__ import annotations
@@ -11,11 +12,10 @@ import os
 from collections.abc import Callable, Mapping
 
 import pytest
-import uvloop
 
 from tests.broker.fixtures import (
+    LOOPS,
     cluster_of_three,
-    debug_loop,
     fragile_cluster,
     fragile_kafka,
     kafka,
@@ -23,12 +23,6 @@ from tests.broker.fixtures import (
     three_brokers,
 )
 from tests.clean_loop import clean_loop
-
-LOOPS: Mapping[str, Callable[[], asyncio.AbstractEventLoop]] = {
-    "asyncio": asyncio.new_event_loop,
-    "debug": debug_loop,
-    "uvloop": uvloop.new_event_loop,
-}
 
 
 @pytest.hookimpl

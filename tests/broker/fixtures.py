@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import uvloop
 
 from aioproducer import Producer
 from aioproducer.testing import KafkaCluster
@@ -28,6 +30,22 @@ def debug_loop() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
     loop.set_debug(True)
     return loop
+
+
+def eager_loop() -> asyncio.AbstractEventLoop:
+    """One whose tasks take their first step where they are created, as within Textual; from Python 3.12 on."""
+    loop = asyncio.new_event_loop()
+    loop.set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined, unused-ignore]
+    return loop
+
+
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "asyncio": asyncio.new_event_loop,
+    "debug": debug_loop,
+    "uvloop": uvloop.new_event_loop,
+}
+if sys.version_info >= (3, 12):
+    LOOPS["eager"] = eager_loop
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The main guarantees on other event loops: asyncio's in debug mode, and uvloop.
+"""The main guarantees on other event loops: asyncio's in debug mode, uvloop, and one with eager tasks.
 
 Each scenario runs in each kind of loop; in debug mode asyncio also reports coroutines never awaited, calls from
 the wrong thread and callbacks that block the loop.
@@ -13,11 +13,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-import uvloop
 
 from aioproducer import BufferExhaustedError, DeliveryErrors, DeliveryTimeoutError, ProducerClosedError, WrongLoopError
 from aioproducer.testing import KafkaCluster
-from tests.broker.fixtures import debug_loop, new_topic, producer_of, until
+from tests.broker.fixtures import LOOPS, new_topic, producer_of, until
 from tests.broker.load import check_exactly_once, check_log, load_on, outcome
 from tests.broker.readers import read_values
 from tests.clean_loop import HANGING_S
@@ -27,7 +26,7 @@ pytestmark = pytest.mark.broker
 Scenario = Callable[[KafkaCluster], Coroutine[Any, Any, None]]
 
 
-LOOPS = {"debug": debug_loop, "uvloop": uvloop.new_event_loop}
+OTHER_LOOPS = [name for name in LOOPS if name != "asyncio"]
 
 
 def run(make_loop: Callable[[], asyncio.AbstractEventLoop], scenario: Coroutine[Any, Any, None]) -> None:
@@ -173,7 +172,7 @@ async def other_threads(kafka: KafkaCluster) -> None:
     assert await read_values(kafka, topic) == [b"1", b"2"]
 
 
-@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("loop", OTHER_LOOPS)
 @pytest.mark.parametrize(
     "scenario",
     [
