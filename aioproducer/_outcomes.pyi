@@ -6,7 +6,7 @@ from aioproducer._producer_batch import ProducerBatch
 from aioproducer._sequences import SequenceBooks
 
 def acknowledge(
-    books: SequenceBooks,
+    sequences: SequenceBooks,
     accumulator: RecordAccumulator,
     batch: ProducerBatch,
     base_offset: int,
@@ -15,7 +15,7 @@ def acknowledge(
     """End a batch as acknowledged at the level of ``acks``; -1 for values the broker did not report."""
 
 def acknowledge_good(
-    books: SequenceBooks,
+    sequences: SequenceBooks,
     accumulator: RecordAccumulator,
     batches: list[ProducerBatch],
     answers: list[PartitionProduceResponse],

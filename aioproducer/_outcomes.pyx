@@ -11,9 +11,9 @@ from aioproducer._producer_batch cimport ProducerBatch
 from aioproducer._sequences cimport SequenceBooks
 
 
-cdef int end(SequenceBooks books, RecordAccumulator accumulator, ProducerBatch batch, int64_t base_offset,
+cdef int end(SequenceBooks sequences, RecordAccumulator accumulator, ProducerBatch batch, int64_t base_offset,
              int64_t log_append_time_ms) except -1:
-    books.strike_acknowledged(batch)
+    sequences.strike_acknowledged(batch)
     # A leader that has the batch already answers its largest timestamp as the append time, although the records of the
     # topic may keep their own. Source: UnifiedLog.append.
     if batch.attempts > 1 and log_append_time_ms == batch.max_timestamp_ms:
@@ -24,12 +24,12 @@ cdef int end(SequenceBooks books, RecordAccumulator accumulator, ProducerBatch b
     return 0
 
 
-def acknowledge(SequenceBooks books not None, RecordAccumulator accumulator not None, ProducerBatch batch not None,
+def acknowledge(SequenceBooks sequences not None, RecordAccumulator accumulator not None, ProducerBatch batch not None,
                 int64_t base_offset, int64_t log_append_time_ms):
-    end(books, accumulator, batch, base_offset, log_append_time_ms)
+    end(sequences, accumulator, batch, base_offset, log_append_time_ms)
 
 
-def acknowledge_good(SequenceBooks books not None, RecordAccumulator accumulator not None, list batches not None,
+def acknowledge_good(SequenceBooks sequences not None, RecordAccumulator accumulator not None, list batches not None,
                      list answers not None):
     cdef list left = []
     cdef PartitionProduceResponse answer
@@ -37,7 +37,7 @@ def acknowledge_good(SequenceBooks books not None, RecordAccumulator accumulator
     for i in range(min(len(batches), len(answers))):
         answer = <PartitionProduceResponse?>answers[i]
         if answer.error_code == 0:
-            end(books, accumulator, <ProducerBatch?>batches[i], answer.base_offset, answer.log_append_time_ms)
+            end(sequences, accumulator, <ProducerBatch?>batches[i], answer.base_offset, answer.log_append_time_ms)
         else:
             left.append((batches[i], answer))
     return left

@@ -93,9 +93,9 @@ cdef class PartitionSequences:
 
 cdef class SequenceBooks:
 
-    def __init__(self, *, bint idempotent, transaction=None):
+    def __init__(self, *, bint idempotent, open_transaction=None):
         self.idempotent = idempotent
-        self.transaction = transaction
+        self.open_transaction = open_transaction
         self.producer_id = NO_PRODUCER_ID
         self.epoch = NO_EPOCH
         self.partitions = {}
@@ -111,8 +111,9 @@ cdef class SequenceBooks:
             return books.is_first(batch)
         if self.producer_id == NO_PRODUCER_ID:
             return False
-        if self.transaction is not None and not self.transaction.may_send(TopicPartition(batch.topic, batch.partition)):
-            return False
+        if self.open_transaction is not None:
+            if not self.open_transaction.may_send(TopicPartition(batch.topic, batch.partition)):
+                return False
         if len(books.numbered) == 0:
             return True
         # A leader that does not know the producer accepts any sequence as the first (KIP-360), so until it has
@@ -152,9 +153,9 @@ cdef class SequenceBooks:
                 books.gap = books.absent = None
             if batch.drained_ms - books.heard_ms >= FAMILIAR_MS:
                 books.known_producer_id = NO_PRODUCER_ID
-        if self.transaction is not None:
-            self.transaction.sent()
-        batch.set_producer_state(books.producer_id, <int16_t>books.epoch, books.next, self.transaction is not None)
+        if self.open_transaction is not None:
+            self.open_transaction.sent()
+        batch.set_producer_state(books.producer_id, <int16_t>books.epoch, books.next, self.open_transaction is not None)
         books.next = next_sequence(books.next, batch.record_count)
         books.add(batch)
         return 0

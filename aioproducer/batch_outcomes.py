@@ -88,7 +88,7 @@ class BatchOutcomes:
         config: ProducerConfig,
         *,
         accumulator: RecordAccumulator,
-        transactions: TransactionManager,
+        sequences: TransactionManager,
         sealer: Sealer,
         metrics: ProducerMetrics,
         rng: random.Random,
@@ -104,7 +104,7 @@ class BatchOutcomes:
         self._retries = config.retries
         self._delivery_timeout_ms = config.delivery_timeout_ms
         self._accumulator = accumulator
-        self._transactions = transactions
+        self._sequences = sequences
         self._sealer = sealer
         self._metrics = metrics
         self._rng = rng
@@ -149,13 +149,13 @@ class BatchOutcomes:
 
     def acknowledge(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int) -> None:
         """The batch is in the log, with the guarantee of ``acks``; -1 for values the broker did not report."""
-        acknowledge(self._transactions, self._accumulator, batch, base_offset, log_append_time_ms)
+        acknowledge(self._sequences, self._accumulator, batch, base_offset, log_append_time_ms)
 
     def acknowledge_good(
         self, batches: list[ProducerBatch], answers: list[PartitionProduceResponse]
     ) -> list[tuple[ProducerBatch, PartitionProduceResponse]]:
         """Acknowledge the batches answered without an error; returns the others, for ``answered``."""
-        return acknowledge_good(self._transactions, self._accumulator, batches, answers)
+        return acknowledge_good(self._sequences, self._accumulator, batches, answers)
 
     def fail(
         self,
@@ -173,8 +173,8 @@ class BatchOutcomes:
             named: records that the broker named as the cause, by index (KIP-467).
         """
         if in_doubt:
-            self._transactions.unanswered(batch)
-        self._transactions.failed(batch, number_refused=error.code in NUMBER_REFUSED)
+            self._sequences.unanswered(batch)
+        self._sequences.failed(batch, number_refused=error.code in NUMBER_REFUSED)
         if not batch.failed_early:
             told = self._as_told(error)
             by_record = _by_record(batch, error, dict(named or ()))
@@ -193,9 +193,9 @@ class BatchOutcomes:
             self._end_early(batch, error, now_ms, unobserved=True)
             self._on_failure(error)
             if batch.in_flight:
-                self._transactions.expired_in_flight(batch)
+                self._sequences.expired_in_flight(batch)
             else:
-                self._transactions.failed(batch)
+                self._sequences.failed(batch)
                 self._accumulator.release(batch)
         return bool(batches)
 
@@ -211,7 +211,7 @@ class BatchOutcomes:
             self._end_early(batch, error_of(batch), now_ms, unobserved=unobserved)
 
         def release() -> None:
-            self._transactions.drop_all()
+            self._sequences.drop_all()
             for batch in batches:
                 self._accumulator.release(batch)
 
@@ -235,14 +235,14 @@ class BatchOutcomes:
         for batch in batches:
             self._end_early(batch, error_of(batch), now_ms, unobserved=unobserved)
         for batch in reversed(batches):  # so that sequences can be rolled back
-            self._transactions.failed(batch)
+            self._sequences.failed(batch)
             self._accumulator.release(batch)
 
     def _drop(self, batch: ProducerBatch, error: KafkaError, now_ms: int, *, in_doubt: bool = False) -> None:
         self._end_early(batch, error, now_ms, unobserved=False)
         if in_doubt:
-            self._transactions.unanswered(batch)
-        self._transactions.failed(batch)
+            self._sequences.unanswered(batch)
+        self._sequences.failed(batch)
         self._accumulator.release(batch)
 
     def _end_early(self, batch: ProducerBatch, error: KafkaError, now_ms: int, *, unobserved: bool) -> None:
@@ -251,7 +251,7 @@ class BatchOutcomes:
 
     def _as_told(self, error: KafkaError) -> KafkaError:
         """The error as the program gets it: a transaction with a failed record can only be aborted."""
-        if self._transactions.transaction is None or error.fatal:
+        if self._sequences.open_transaction is None or error.fatal:
             return error
         return error.marked(abortable=True)
 
@@ -271,7 +271,7 @@ class BatchOutcomes:
     def _retriable(self, batch: ProducerBatch, error: BrokerError) -> bool:
         if batch.failed_early or batch.attempts > self._retries:
             return False
-        return error.retriable or (error.code in LOST_STATE and self._transactions.cures(batch))
+        return error.retriable or (error.code in LOST_STATE and self._sequences.cures(batch))
 
     def _may_split(self, batch: ProducerBatch) -> bool:
         """Not if an earlier attempt may have written it, before the limit was lowered.
@@ -282,7 +282,7 @@ class BatchOutcomes:
 
     def _retry(self, batch: ProducerBatch, error: KafkaError, now_ms: int, *, in_doubt: bool) -> None:
         """Queue the batch again in its partition's order, after a back-off; drop it if its transaction is dropped."""
-        transaction = self._transactions.transaction
+        transaction = self._sequences.open_transaction
         if transaction is not None and transaction.gives_up(in_doubt or batch.in_doubt):
             where = f"{batch.topic}-{batch.partition}"
             told = aborted(f"{where}: not sent again, as the transaction is aborted", error, batch.maybe_written)
@@ -295,16 +295,16 @@ class BatchOutcomes:
         delay_ms = min(backoff.delay_ms(batch.attempts - 1, self._rng), self._delivery_timeout_ms)
         self._accumulator.requeue(batch, now_ms, now_ms + delay_ms)
         if error.code in LOST_STATE:
-            self._transactions.out_of_order(batch, now_ms)
+            self._sequences.out_of_order(batch, now_ms)
         elif in_doubt:
-            self._transactions.unanswered(batch)
+            self._sequences.unanswered(batch)
         else:
-            self._transactions.settle(batch)
+            self._sequences.settle(batch)
 
     def _warn(self, batch: ProducerBatch, error: BrokerError, now_ms: int) -> None:
         """Log a refusal that lasts, or that shows a loss; once a minute for each topic and error."""
         if error.code in LOST_STATE:
-            if not self._transactions.shows_loss(batch):
+            if not self._sequences.shows_loss(batch):
                 return
             more = "it has lost records that it had acknowledged, or forgot this producer"
         elif batch.attempts >= WARN_FROM_ATTEMPTS:
@@ -327,7 +327,7 @@ class BatchOutcomes:
         )
         pieces = self._accumulator.split(batch, self._sealer.plain(batch), now_ms)
         self._metrics.record_batch_split(now_ms)
-        self._transactions.split(batch, pieces)
+        self._sequences.split(batch, pieces)
 
 
 def of_batch(error: KafkaError, batch: ProducerBatch) -> KafkaError:

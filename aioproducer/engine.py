@@ -83,9 +83,9 @@ class Engine:
         self.failures = FailureReport(self._ledger, config.on_error)
         self._admission: weakref.ref[Admission] | None = None
         self.turns = Turns(loop, self._turn_begun)
-        self._transactions = TransactionManager(
+        self._sequences = TransactionManager(
             idempotent=config.enable_idempotence,
-            transaction=TransactionPartitions() if config.transactional_id is not None else None,
+            open_transaction=TransactionPartitions() if config.transactional_id is not None else None,
         )
         self.transaction: TransactionRunner | None = None
         self.accumulator = accumulator_of(config, self._ledger, rng)
@@ -116,7 +116,7 @@ class Engine:
             config,
             loop=loop,
             client=self._client,
-            transactions=self._transactions,
+            sequences=self._sequences,
             rng=rng,
             on_refused=self._producer_id_refused,
             on_done=lambda: self._sender.wake(),
@@ -126,7 +126,7 @@ class Engine:
         self._outcomes = BatchOutcomes(
             config,
             accumulator=self.accumulator,
-            transactions=self._transactions,
+            sequences=self._sequences,
             sealer=self._sealer,
             metrics=self._metrics,
             rng=rng,
@@ -146,7 +146,7 @@ class Engine:
             config,
             loop=loop,
             accumulator=self.accumulator,
-            transactions=self._transactions,
+            sequences=self._sequences,
             client=self._client,
             metadata=self._metadata,
             metrics=self._metrics,
@@ -184,7 +184,7 @@ class Engine:
             self._config,
             loop=self.loop,
             coordinators=coordinators,
-            sequences=self._transactions,
+            sequences=self._sequences,
             feature=self._client.feature,
             records=TransactionRecords(
                 loop=self.loop,
@@ -262,7 +262,7 @@ class Engine:
         self._run(self._metadata.run(), "metadata")
         if self.transaction is not None:
             await self.transaction.start(deadline_ms)
-        elif self._transactions.needs_producer_id:
+        elif self._sequences.needs_producer_id:
             self._producer_id.start()
 
     def _run(self, work: Coroutine[Any, Any, None], name: str) -> None:
@@ -477,7 +477,7 @@ class Engine:
             return
         logger.warning("%s; records that have not been acknowledged go there", told)
         self._producer_id.start_over()
-        self._transactions.start_over()
+        self._sequences.start_over()
 
     # --- memory -------------------------------------------------------------------------------------------------------
 

@@ -53,7 +53,7 @@ class ProducerIdRequest:
         *,
         loop: asyncio.AbstractEventLoop,
         client: NetworkClient,
-        transactions: TransactionManager,
+        sequences: TransactionManager,
         rng: random.Random,
         on_refused: Callable[[KafkaError], None],
         on_done: Callable[[], None],
@@ -63,7 +63,7 @@ class ProducerIdRequest:
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._loop = loop
         self._client = client
-        self._transactions = transactions
+        self._sequences = sequences
         self._rng = rng
         self._on_refused = on_refused
         self._on_done = on_done
@@ -108,7 +108,7 @@ class ProducerIdRequest:
             else:
                 self._failures = 0
                 self.last_error = None
-                self._transactions.set_producer_id(producer_id, epoch)
+                self._sequences.set_producer_id(producer_id, epoch)
                 return
             await asyncio.sleep(self._backoff.delay_ms(self._failures, self._rng) / 1000)
             self._failures += 1

@@ -95,7 +95,7 @@ class Sender:
         *,
         loop: asyncio.AbstractEventLoop,
         accumulator: RecordAccumulator,
-        transactions: TransactionManager,
+        sequences: TransactionManager,
         client: NetworkClient,
         metadata: Metadata,
         metrics: ProducerMetrics,
@@ -108,7 +108,7 @@ class Sender:
         self._config = config
         self._loop = loop
         self._accumulator = accumulator
-        self._transactions = transactions
+        self._sequences = sequences
         self._client = client
         self._metadata = metadata
         self._metrics = metrics
@@ -170,7 +170,7 @@ class Sender:
         if self._outcomes.expire(now_ms):
             self._on_progress()
         nodes, deadline_ms = self._accumulator.ready(now_ms, self._produce_calls)
-        if nodes and self._transactions.needs_producer_id:
+        if nodes and self._sequences.needs_producer_id:
             self._request_producer_id()
         for node_id in nodes:
             if node_id == NO_LEADER:
@@ -195,7 +195,7 @@ class Sender:
         failed = False
         while True:
             batches, _ = self._accumulator.drain(
-                node_id, self._topics_bytes, now_ms, self._transactions.may_send, sys.maxsize
+                node_id, self._topics_bytes, now_ms, self._sequences.may_send, sys.maxsize
             )
             for batch in batches:
                 self._outcomes.fail(batch, of_batch(refusal, batch), now_ms)
@@ -210,7 +210,7 @@ class Sender:
         node_id, written_bytes = connection.node_id, 0
         while written_bytes < WRITTEN_A_TURN:
             batches, unsealed = self._accumulator.drain(
-                node_id, self._topics_bytes, now_ms, self._transactions.may_send, self._sealer.inline_bytes
+                node_id, self._topics_bytes, now_ms, self._sequences.may_send, self._sealer.inline_bytes
             )
             if unsealed:
                 self._sealer.seal_in_workers(unsealed)
@@ -225,7 +225,7 @@ class Sender:
 
     def _send(self, connection: Connection, batches: list[ProducerBatch], now_ms: int) -> int:
         """Number, seal and write one request; returns its size in bytes. An error here concerns only its batches."""
-        self._transactions.number_all(batches)
+        self._sequences.number_all(batches)
         self._sealer.seal_all(batches)
         try:
             version = self._version(connection, batches)
@@ -272,7 +272,7 @@ class Sender:
         return oldest_ms + self._config.delivery_timeout_ms + self._config.request_timeout_ms
 
     def _version(self, connection: Connection, batches: list[ProducerBatch]) -> int:
-        version = self._transactions.produce_version(connection.version(ProduceRequest))
+        version = self._sequences.produce_version(connection.version(ProduceRequest))
         if self._config.compression_type == "zstd" and version < ZSTD_SINCE_VERSION:
             raise UnsupportedVersionError(
                 f"compression_type=zstd needs Kafka 2.1 or newer, {connection} speaks Produce {version} at most"

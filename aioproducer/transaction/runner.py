@@ -112,7 +112,7 @@ class TransactionRunner:
         records: Records,
     ) -> None:
         assert config.transactional_id is not None
-        assert sequences.transaction is not None
+        assert sequences.open_transaction is not None
         self.states: TransactionStates = TransactionStates()
         self.number: int = 0
         """The number of the current or last transaction."""
@@ -128,7 +128,7 @@ class TransactionRunner:
         self._coordinators = coordinators
         self._requests = TransactionRequests(coordinators, config.transactional_id)
         self._sequences = sequences
-        self._partitions: TransactionPartitions = sequences.transaction
+        self._partitions: TransactionPartitions = sequences.open_transaction
         self._partitions.on_wanted = self._add_soon
         self._feature = feature
         self._records = records

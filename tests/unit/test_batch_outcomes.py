@@ -76,13 +76,13 @@ class Bench:
         self.accumulator = make_accumulator(
             loop=loop, delivery_timeout_ms=config.delivery_timeout_ms, compresses=config.compression_type != "none"
         )
-        self.transactions = TransactionManager(idempotent=idempotent, transaction=transaction)
-        self.transactions.set_producer_id(PID, 0)
+        self.sequences = TransactionManager(idempotent=idempotent, open_transaction=transaction)
+        self.sequences.set_producer_id(PID, 0)
         self.metrics = ProducerMetrics(2, 30_000)
         self.outcomes = BatchOutcomes(
             config,
             accumulator=self.accumulator,
-            transactions=self.transactions,
+            sequences=self.sequences,
             sealer=Sealer(config, loop=loop, accumulator=self.accumulator, on_sealed=lambda: None),
             metrics=self.metrics,
             rng=random.Random(1),
@@ -94,21 +94,21 @@ class Bench:
         """Make the producer known to the leader, with sequences starting at 0 again."""
         batch, _ = self.sent(1)
         self.answer(batch, Answer(0))
-        self.transactions._books_of(batch).next = 0
+        self.sequences._books_of(batch).next = 0
 
     def sent(self, count: int = 3, *, size: int = 100) -> tuple[ProducerBatch, list[Delivery]]:
         """A batch of that many records, with sequences and in flight."""
         batch, deliveries = filled(self.accumulator, count, size=size, now_ms=NOW)
-        assert self.transactions.may_send(batch)
-        self.transactions.number(batch)
+        assert self.sequences.may_send(batch)
+        self.sequences.number(batch)
         batch.attempts += 1
         return batch, deliveries
 
     def resend(self, *, now_ms: int) -> ProducerBatch:
         """Send the requeued batch again."""
         self.accumulator.ready(now_ms)
-        (batch,), _ = self.accumulator.drain(1, UNLIMITED, now_ms, self.transactions.may_send, UNLIMITED)
-        self.transactions.number(batch)
+        (batch,), _ = self.accumulator.drain(1, UNLIMITED, now_ms, self.sequences.may_send, UNLIMITED)
+        self.sequences.number(batch)
         batch.attempts += 1
         return batch
 
@@ -250,7 +250,7 @@ async def test_failure_leaves_no_gap() -> None:
     batch, _ = bench.sent()
     bench.answer(batch, Answer(87))
     assert bench.sent()[0].base_sequence == 0
-    assert bench.transactions.epoch == 0
+    assert bench.sequences.epoch == 0
 
 
 async def test_failure_in_doubt_bumps() -> None:
@@ -258,7 +258,7 @@ async def test_failure_in_doubt_bumps() -> None:
     bench = Bench()
     batch, _ = bench.sent()
     bench.answer(batch, Answer(-1))
-    assert bench.transactions.epoch == 1
+    assert bench.sequences.epoch == 1
 
 
 async def test_refused_epoch_bumps() -> None:
@@ -266,7 +266,7 @@ async def test_refused_epoch_bumps() -> None:
     bench = Bench()
     batch, _ = bench.sent()
     bench.answer(batch, Answer(47))
-    assert bench.transactions.epoch == 1
+    assert bench.sequences.epoch == 1
 
 
 @pytest.mark.parametrize("named", [None, [(1, "bad")]], ids=["the batch", "one record"])
@@ -287,7 +287,7 @@ async def test_lost_state(code: int) -> None:
     bench.answer(batch, Answer(code))
     assert is_queued(batch)
     assert not batch.has_sequence
-    assert bench.transactions.epoch == 1
+    assert bench.sequences.epoch == 1
     again = bench.resend(now_ms=NOW + 500)
     assert (again.producer_epoch, again.base_sequence) == (1, 0)
     bench.answer(again, Answer(0, 5))
@@ -644,7 +644,7 @@ async def test_expired_in_flight(end: str) -> None:
     assert bench.accumulator.pool.used_bytes == 0
     assert failures(deliveries) == {DeliveryTimeoutError}
     assert bench.metric("record-error-total") == 3
-    assert bench.transactions.epoch == (0 if end == "acknowledged" else 1)
+    assert bench.sequences.epoch == (0 if end == "acknowledged" else 1)
 
 
 async def test_expired_in_the_worker() -> None:
@@ -652,7 +652,7 @@ async def test_expired_in_the_worker() -> None:
     bench = Bench(compression_type="gzip")
     delivery = put(bench.accumulator, add_topic(bench.accumulator), bytes(1000), now_ms=NOW)
     bench.accumulator.close_all()
-    _, (batch,) = bench.accumulator.drain(1, UNLIMITED, NOW, bench.transactions.may_send, 0)
+    _, (batch,) = bench.accumulator.drain(1, UNLIMITED, NOW, bench.sequences.may_send, 0)
     assert bench.outcomes.expire(NOW + 120_000)
     assert isinstance(delivery.exception(), DeliveryTimeoutError)
     assert bench.accumulator.has_live_batches()
@@ -752,7 +752,7 @@ async def test_a_refused_number_needs_a_new_epoch(code: int) -> None:
     batch, deliveries = bench.sent()
     bench.answer(batch, Answer(code))
     assert failures(deliveries) == {error_class(code)}
-    assert bench.transactions.has_gap
+    assert bench.sequences.has_gap
 
 
 def flags_of(deliveries: list[Delivery]) -> set[tuple[bool, bool]]:

@@ -125,8 +125,8 @@ async def test_sequences_survive_an_idle_topic() -> None:
     and acknowledge them without writing them.
     """
     engine = engine_of()
-    transactions = engine._transactions
-    transactions.set_producer_id(4000, 0)
+    sequences = engine._sequences
+    sequences.set_producer_id(4000, 0)
     numbers = []
     for _ in range(2):
         learn_topic(engine)
@@ -135,10 +135,10 @@ async def test_sequences_survive_an_idle_topic() -> None:
         for _ in range(3):
             put(engine.accumulator, topic)
         (batch,) = drain_all(engine.accumulator)
-        assert transactions.may_send(batch)
-        transactions.number(batch)
+        assert sequences.may_send(batch)
+        sequences.number(batch)
         numbers.append((batch.producer_id, batch.producer_epoch, batch.base_sequence))
-        transactions.acknowledged(batch)
+        sequences.acknowledged(batch)
         end(engine.accumulator, batch)
         forget_topic(engine)
         assert engine.accumulator.topic("orders") is None

@@ -126,13 +126,13 @@ class Run:
         self.rng = random.Random(seed)
         config = ProducerConfig.parse({"bootstrap_servers": "unused:1", **configs})
         self.accumulator = make_accumulator(seed=seed, batch_size=150, linger_ms=0, delivery_timeout_ms=3000)
-        self.transactions = TransactionManager(idempotent=True)
-        self.transactions.set_producer_id(1, epoch)
+        self.sequences = TransactionManager(idempotent=True)
+        self.sequences.set_producer_id(1, epoch)
         self.loop = asyncio.new_event_loop()
         self.outcomes = BatchOutcomes(
             config,
             accumulator=self.accumulator,
-            transactions=self.transactions,
+            sequences=self.sequences,
             sealer=Sealer(config, loop=self.loop, accumulator=self.accumulator, on_sealed=lambda: None),
             metrics=ProducerMetrics(2, 30_000),
             rng=self.rng,
@@ -172,17 +172,15 @@ class Run:
             self.deliveries.append((number, delivery))
 
     def send(self) -> None:
-        if self.transactions.needs_producer_id:
-            self.transactions.set_producer_id(self.rng.randrange(2, 10**6), 0)
+        if self.sequences.needs_producer_id:
+            self.sequences.set_producer_id(self.rng.randrange(2, 10**6), 0)
         self.accumulator.ready(self.now_ms)
         while len(self.requests) + len(self.answers) < 5:
-            batches, _ = self.accumulator.drain(
-                self.node, UNLIMITED, self.now_ms, self.transactions.may_send, UNLIMITED
-            )
+            batches, _ = self.accumulator.drain(self.node, UNLIMITED, self.now_ms, self.sequences.may_send, UNLIMITED)
             if not batches:
                 return
             for batch in batches:
-                self.transactions.number(batch)
+                self.sequences.number(batch)
                 batch.attempts += 1
             self.requests.append(batches)
 
@@ -379,7 +377,7 @@ def test_no_trouble_no_failure(seed: int) -> None:
     """If nothing goes wrong, everything is acknowledged, under one epoch, with its offset."""
     attempt = run(seed, trouble=0)
     assert attempt.failed == 0
-    assert attempt.transactions.epoch == 0
+    assert attempt.sequences.epoch == 0
     assert all(delivery.result().offset >= 0 for _, delivery in attempt.deliveries)
 
 
@@ -387,7 +385,7 @@ def test_trouble_is_trouble() -> None:
     """The runs do include what they test: failures, epoch bumps, retries and batches in doubt."""
     attempts = [run(seed, trouble=0.3) for seed in range(20)]
     assert sum(attempt.failed for attempt in attempts) > 50
-    assert sum(attempt.transactions.epoch for attempt in attempts) > 20
+    assert sum(attempt.sequences.epoch for attempt in attempts) > 20
     errors: list[KafkaError | None] = [delivery.exception() for a in attempts for _, delivery in a.deliveries]
     assert {DeliveryTimeoutError, InvalidRecordError, TopicAuthorizationFailedError} <= {type(each) for each in errors}
     assert {True, False} == {error.maybe_written for error in errors if error is not None}

@@ -91,7 +91,7 @@ class Bench:
     """A request with its dependencies; back-off takes no time."""
 
     def __init__(self, *answers: Answer, failures: tuple[KafkaError, ...] = ()) -> None:
-        self.transactions = TransactionManager(idempotent=True)
+        self.sequences = TransactionManager(idempotent=True)
         self.connection = FakeConnection(list(answers))
         self.client = FakeClient(self.connection, list(failures))
         self.done = asyncio.Event()
@@ -101,7 +101,7 @@ class Bench:
             ProducerConfig.parse({"bootstrap_servers": "unused:1", "retry_backoff_ms": 0, "retry_backoff_max_ms": 0}),
             loop=asyncio.get_running_loop(),
             client=self.client,  # type: ignore[arg-type]
-            transactions=self.transactions,
+            sequences=self.sequences,
             rng=random.Random(1),
             on_refused=self.refused.append,
             on_done=self.done.set,
@@ -122,7 +122,7 @@ async def test_id_is_taken() -> None:
     """The answer goes to the transaction manager, and the sender is notified."""
     bench = Bench(given(4000, 7))
     await bench.run()
-    assert (bench.transactions.producer_id, bench.transactions.epoch) == (4000, 7)
+    assert (bench.sequences.producer_id, bench.sequences.epoch) == (4000, 7)
     await asyncio.wait_for(bench.done.wait(), 10)
     (request,) = bench.connection.requests
     assert request.transactional_id is None
@@ -144,7 +144,7 @@ async def test_one_request_at_a_time() -> None:
     await asyncio.wait([first])
     bench.connection.answers.append(given())
     await bench.run()
-    assert bench.transactions.producer_id == 4000
+    assert bench.sequences.producer_id == 4000
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ async def test_temporary_errors_are_retried_until_there_is_an_id(trouble: Callab
     """Errors that may pass; an id that is not used costs nothing."""
     bench = Bench(trouble(), trouble(), given())
     await bench.run()
-    assert bench.transactions.producer_id == 4000
+    assert bench.sequences.producer_id == 4000
     assert bench.request.last_error is None
     assert len(bench.connection.requests) == 3
     assert not bench.fatal
@@ -176,7 +176,7 @@ async def test_an_id_that_is_none(producer_id: int, epoch: int) -> None:
     """If accepted, -1 would be requested again at once, and with the others no broker would detect duplicates."""
     bench = Bench(given(producer_id, epoch), given())
     await bench.run()
-    assert (bench.transactions.producer_id, bench.transactions.epoch) == (4000, 0)
+    assert (bench.sequences.producer_id, bench.sequences.epoch) == (4000, 0)
     assert bench.connection.nonsenses == [f"InitProducerId gave producer id {producer_id} with epoch {epoch}"]
     assert not bench.fatal
 
@@ -185,7 +185,7 @@ async def test_repeated_without_a_connection() -> None:
     """The search for a broker to ask is repeated too."""
     bench = Bench(given(), failures=(ConnectionLostError("no broker"), ConnectionLostError("no broker")))
     await bench.run()
-    assert bench.transactions.producer_id == 4000
+    assert bench.sequences.producer_id == 4000
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ async def test_given_up(trouble: Answer, kind: type[KafkaError]) -> None:
     await bench.run()
     (error,) = bench.fatal
     assert isinstance(error, kind)
-    assert bench.transactions.needs_producer_id
+    assert bench.sequences.needs_producer_id
 
 
 async def test_a_user_who_may_not_have_one() -> None:
@@ -221,7 +221,7 @@ async def test_a_user_who_may_not_have_one() -> None:
     for _ in range(2):
         await bench.run()
     assert len(bench.refused) == 2
-    assert bench.transactions.producer_id == 4000
+    assert bench.sequences.producer_id == 4000
     assert bench.request.last_error is None
     assert not bench.fatal
 
@@ -238,7 +238,7 @@ async def test_closed_meanwhile() -> None:
     bench = Bench(failures=(ProducerClosedError("closed"),))
     await bench.run()
     assert not bench.fatal
-    assert bench.transactions.needs_producer_id
+    assert bench.sequences.needs_producer_id
 
 
 async def test_the_request_ends_when_it_is_cancelled() -> None:
@@ -263,7 +263,7 @@ async def test_an_answer_that_has_just_come_is_of_no_use_when_it_starts_over() -
     await asyncio.sleep(0)
     bench.request.start_over()
     await bench.done.wait()
-    assert bench.transactions.needs_producer_id
+    assert bench.sequences.needs_producer_id
     assert not bench.fatal
 
 
@@ -304,12 +304,12 @@ class OneBroker:
     connect_somewhere = FakeClient.connect_somewhere
 
     def ask(self, **configs: int) -> tuple[asyncio.Task[None], TransactionManager]:
-        transactions = TransactionManager(idempotent=True)
+        sequences = TransactionManager(idempotent=True)
         self.request = request = ProducerIdRequest(
             ProducerConfig.parse({"bootstrap_servers": "unused:1", **configs}),
             loop=asyncio.get_running_loop(),
             client=self,  # type: ignore[arg-type]
-            transactions=transactions,
+            sequences=sequences,
             rng=random.Random(1),
             on_refused=lambda error: None,
             on_done=lambda: None,
@@ -317,7 +317,7 @@ class OneBroker:
         )
         request.start()
         assert request.task is not None
-        return request.task, transactions
+        return request.task, sequences
 
 
 def in_virtual_time(test: Coroutine[Any, Any, None]) -> None:
@@ -334,7 +334,7 @@ def test_repeated_with_back_off() -> None:
     async def run() -> None:
         client = OneBroker()
         broker = client.broker
-        asking, transactions = client.ask(retry_backoff_ms=100, retry_backoff_max_ms=1000, request_timeout_ms=7_000)
+        asking, sequences = client.ask(retry_backoff_ms=100, retry_backoff_max_ms=1000, request_timeout_ms=7_000)
         await asyncio.sleep(0.01)
         for wait_s in 0.1, 0.2, 0.4, 0.8, 1, 1:
             attempts = len(broker.asked_s)
@@ -345,7 +345,7 @@ def test_repeated_with_back_off() -> None:
             assert len(broker.asked_s) == attempts + 1
         broker.answer.set_result(given(4000))
         await asking
-        assert transactions.producer_id == 4000
+        assert sequences.producer_id == 4000
         assert [round(patience_ms, -1) for patience_ms in client.patience_ms] == [7_000] * 7
 
     in_virtual_time(run())

@@ -230,8 +230,8 @@ class Bench:
             compresses=config.compression_type != "none",
         )
         self.topic = add_topic(self.accumulator, leaders=[1] * partitions)
-        self.transactions = TransactionManager(idempotent=config.enable_idempotence)
-        self.transactions.set_producer_id(PID, 0)
+        self.sequences = TransactionManager(idempotent=config.enable_idempotence)
+        self.sequences.set_producer_id(PID, 0)
         self.client, self.metadata = FakeClient(), FakeMetadata()
         self.connection = self.client.connections[1] = FakeConnection(1, version=version)
         self.metrics = ProducerMetrics(2, 30_000)
@@ -243,7 +243,7 @@ class Bench:
         outcomes = BatchOutcomes(
             config,
             accumulator=self.accumulator,
-            transactions=self.transactions,
+            sequences=self.sequences,
             sealer=sealer,
             metrics=self.metrics,
             rng=random.Random(1),
@@ -252,7 +252,7 @@ class Bench:
             config,
             loop=loop,
             accumulator=self.accumulator,
-            transactions=self.transactions,
+            sequences=self.sequences,
             client=self.client,  # type: ignore[arg-type]
             metadata=self.metadata,  # type: ignore[arg-type]
             metrics=self.metrics,
@@ -627,7 +627,7 @@ async def test_no_leader() -> None:
 async def test_producer_id_first() -> None:
     """Without a producer id nothing is sent, and one is requested as soon as a batch is ready."""
     bench = Bench()
-    bench.transactions.set_producer_id(-1, -1)
+    bench.sequences.set_producer_id(-1, -1)
     bench.step()
     assert bench.id_requests == 0
     bench.put()
@@ -635,7 +635,7 @@ async def test_producer_id_first() -> None:
     bench.step()
     assert bench.id_requests == 1
     assert not bench.connection.sent
-    bench.transactions.set_producer_id(PID, 3)
+    bench.sequences.set_producer_id(PID, 3)
     bench.step()
     assert bench.connection.sent[0].batches[0][2].producer_epoch == 3
 

@@ -247,7 +247,7 @@ class Process:
     def note_start(self) -> None:
         """The producer has got its epoch."""
         assert self.producer.engine is not None
-        sequences = self.producer.engine._transactions
+        sequences = self.producer.engine._sequences
         self.started = sequences.producer_id, sequences.epoch
 
     async def abort_what_is_open(self) -> None:

@@ -33,8 +33,8 @@ def number(batch: ProducerBatch) -> tuple[int, int, int]:
 class Partition:
     """One partition's batches, moved as by Sender and BatchOutcomes."""
 
-    def __init__(self, manager: TransactionManager, partition: int = 0, topic: str = "orders") -> None:
-        self.manager = manager
+    def __init__(self, sequences: TransactionManager, partition: int = 0, topic: str = "orders") -> None:
+        self.sequences = sequences
         self.partition = partition
         self.accumulator = make_accumulator()
         self.topic = add_topic(self.accumulator, topic, leaders=[1] * (partition + 1))
@@ -59,38 +59,38 @@ class Partition:
         self.requeue(*before)
 
     def may_send(self, batch: ProducerBatch) -> bool:
-        return self.manager.may_send(batch)
+        return self.sequences.may_send(batch)
 
     def send(self, batch: ProducerBatch | None = None, *, records: int = 10, now_ms: int = 0) -> ProducerBatch:
         """Give a batch its sequence and send it."""
         batch = self.batch(records) if batch is None else batch
         assert self.may_send(batch)
         self.take(batch, now_ms)
-        self.manager.number(batch)
+        self.sequences.number(batch)
         return batch
 
     def ack(self, batch: ProducerBatch) -> None:
-        self.manager.acknowledged(batch)
+        self.sequences.acknowledged(batch)
         self.end(batch)
 
     def lose(self, batch: ProducerBatch) -> None:
         """The answer is lost, and the batch is requeued."""
         self.requeue(batch)
-        self.manager.unanswered(batch)
+        self.sequences.unanswered(batch)
 
     def retry(self, batch: ProducerBatch) -> None:
         """An answer that says that it was not written; the batch is requeued."""
         self.requeue(batch)
-        self.manager.settle(batch)
+        self.sequences.settle(batch)
 
     def out_of_order(self, batch: ProducerBatch, now_ms: int = 0) -> None:
         """An OUT_OF_ORDER answer at this time; the batch is requeued."""
         self.requeue(batch)
-        self.manager.out_of_order(batch, now_ms)
+        self.sequences.out_of_order(batch, now_ms)
 
     def fail(self, batch: ProducerBatch, *, number_refused: bool = False) -> None:
         """A final error for the batch, or its expiry in the queue."""
-        self.manager.failed(batch, number_refused=number_refused)
+        self.sequences.failed(batch, number_refused=number_refused)
         self.end(batch)
 
     def end(self, batch: ProducerBatch) -> None:
@@ -99,23 +99,23 @@ class Partition:
 
     def fail_in_doubt(self, batch: ProducerBatch) -> None:
         """Its answer is lost, and it has expired."""
-        self.manager.unanswered(batch)
+        self.sequences.unanswered(batch)
         self.fail(batch)
 
     def expire_in_flight(self, batch: ProducerBatch) -> None:
-        self.manager.expired_in_flight(batch)
+        self.sequences.expired_in_flight(batch)
 
     def halve(self, batch: ProducerBatch) -> list[ProducerBatch]:
         """Split a batch that was refused as too large."""
         pieces = self.accumulator.split(batch, bytes(batch.contents()), 0)
-        self.manager.split(batch, pieces)
+        self.sequences.split(batch, pieces)
         assert len(pieces) == 2
         return pieces
 
 
 def go_on_at(partition: Partition, sequence: int) -> None:
     """Set the next sequence, as after billions of records."""
-    partition.manager._books_of(partition.batch()).next = sequence
+    partition.sequences._books_of(partition.batch()).next = sequence
 
 
 def known(partition: Partition) -> Partition:
@@ -126,16 +126,16 @@ def known(partition: Partition) -> Partition:
 
 
 @pytest.fixture
-def manager() -> TransactionManager:
-    manager = TransactionManager(idempotent=True)
-    manager.set_producer_id(PID, 0)
-    return manager
+def sequences() -> TransactionManager:
+    sequences = TransactionManager(idempotent=True)
+    sequences.set_producer_id(PID, 0)
+    return sequences
 
 
 @pytest.fixture
-def one(manager: TransactionManager) -> Partition:
+def one(sequences: TransactionManager) -> Partition:
     """One partition whose leader knows the producer."""
-    return known(Partition(manager))
+    return known(Partition(sequences))
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
@@ -156,12 +156,12 @@ def test_sequences_count_records(one: Partition) -> None:
     assert one.send().base_sequence == 106
 
 
-def test_sequences_count_by_partition(manager: TransactionManager) -> None:
+def test_sequences_count_by_partition(sequences: TransactionManager) -> None:
     """Each partition of each topic has its own sequences."""
-    partitions = [known(Partition(manager, number)) for number in range(3)]
+    partitions = [known(Partition(sequences, number)) for number in range(3)]
     assert [partition.send().base_sequence for partition in partitions] == [0, 0, 0]
     assert [partition.send().base_sequence for partition in partitions] == [10, 10, 10]
-    assert Partition(manager, topic="audit").send().base_sequence == 0
+    assert Partition(sequences, topic="audit").send().base_sequence == 0
 
 
 def test_sequences_wrap(one: Partition) -> None:
@@ -187,28 +187,28 @@ def test_a_number_survives_retries(one: Partition) -> None:
 
 def test_no_number_before_the_producer_id() -> None:
     """Batches wait until InitProducerId has answered."""
-    manager = TransactionManager(idempotent=True)
-    one = Partition(manager)
+    sequences = TransactionManager(idempotent=True)
+    one = Partition(sequences)
     batch = one.batch()
-    assert manager.needs_producer_id
+    assert sequences.needs_producer_id
     assert not one.may_send(batch)
-    manager.set_producer_id(PID, 7)
-    assert not manager.needs_producer_id
+    sequences.set_producer_id(PID, 7)
+    assert not sequences.needs_producer_id
     assert number(one.send(batch)) == (PID, 7, 0)
 
 
 def test_not_idempotent() -> None:
     """Without idempotence every batch may be sent, and none has a sequence."""
-    manager = TransactionManager(idempotent=False)
-    one = Partition(manager)
-    assert not manager.needs_producer_id
+    sequences = TransactionManager(idempotent=False)
+    one = Partition(sequences)
+    assert not sequences.needs_producer_id
     sent = [one.send() for _ in range(20)]
     assert all(number(batch) == (NO_PRODUCER_ID, NO_EPOCH, NO_SEQUENCE) for batch in sent)
     for outcome in one.ack, one.lose, one.retry, one.out_of_order, one.fail, one.expire_in_flight:
         outcome(sent.pop())
-    manager.split(sent[0], [])
+    sequences.split(sent[0], [])
     assert one.may_send(one.batch())
-    assert (manager.producer_id, manager.epoch) == (NO_PRODUCER_ID, NO_EPOCH)
+    assert (sequences.producer_id, sequences.epoch) == (NO_PRODUCER_ID, NO_EPOCH)
 
 
 # --- what may go ------------------------------------------------------------------------------------------------------
@@ -242,13 +242,13 @@ def test_acknowledged_batches_count_behind_an_unresolved_one(one: Partition) -> 
     assert one.may_send(one.batch())
 
 
-def test_one_at_a_time_until_the_leader_knows_the_producer(manager: TransactionManager) -> None:
+def test_one_at_a_time_until_the_leader_knows_the_producer(sequences: TransactionManager) -> None:
     """A leader that does not know the producer accepts any first sequence, so no second batch is sent until it has one.
 
     Otherwise the first could be refused temporarily, the second be written, and the first after it.
     """
-    manager.set_producer_id(PID, MAX_EPOCH)
-    one = Partition(manager)
+    sequences.set_producer_id(PID, MAX_EPOCH)
+    one = Partition(sequences)
     first = one.send()
     assert not one.may_send(one.batch())
     one.retry(first)
@@ -256,16 +256,16 @@ def test_one_at_a_time_until_the_leader_knows_the_producer(manager: TransactionM
     second = one.send()
     assert one.may_send(one.batch())
     one.fail_in_doubt(second)
-    manager.set_producer_id(PID + 1, 0)
+    sequences.set_producer_id(PID + 1, 0)
     one.send()
     assert not one.may_send(one.batch()), "another producer id, which it does not know"
 
 
-def test_a_known_producer_needs_no_introduction_after_a_bump(one: Partition, manager: TransactionManager) -> None:
+def test_a_known_producer_needs_no_introduction_after_a_bump(one: Partition, sequences: TransactionManager) -> None:
     """Under a new epoch of a known producer a leader accepts only sequence 0."""
     one.ack(one.send())
     one.fail_in_doubt(one.send())
-    assert manager.epoch == 1
+    assert sequences.epoch == 1
     assert number(one.send()) == (PID, 1, 0)
     assert one.may_send(one.batch())
 
@@ -281,7 +281,7 @@ def test_after_a_pause_the_leader_may_have_forgotten_the_producer(one: Partition
     assert one.may_send(one.batch())
 
 
-def test_a_topic_made_again_does_not_know_the_producer(one: Partition, manager: TransactionManager) -> None:
+def test_a_topic_made_again_does_not_know_the_producer(one: Partition, sequences: TransactionManager) -> None:
     """Its log is empty and accepts any first sequence, so one batch has to be acknowledged before more are sent."""
     one.ack(one.send())
     one.accumulator.update_topic("orders", bytes(16), [(1, 0)])
@@ -304,9 +304,9 @@ def test_only_the_first_is_repeated(one: Partition) -> None:
     assert [one.may_send(batch) for batch in (second, third)] == [True, False]
 
 
-def test_a_full_partition_does_not_hold_up_another(manager: TransactionManager) -> None:
+def test_a_full_partition_does_not_hold_up_another(sequences: TransactionManager) -> None:
     """Limits apply per partition."""
-    full, free = known(Partition(manager, 0)), known(Partition(manager, 1))
+    full, free = known(Partition(sequences, 0)), known(Partition(sequences, 1))
     for _ in range(MAX_UNRESOLVED):
         full.send()
     assert not full.may_send(full.batch())
@@ -317,7 +317,7 @@ def test_a_full_partition_does_not_hold_up_another(manager: TransactionManager) 
 
 
 def test_the_next_batch_reuses_the_sequence_of_one_that_is_not_in_the_log(
-    one: Partition, manager: TransactionManager
+    one: Partition, sequences: TransactionManager
 ) -> None:
     """If the last numbered batch is certainly not in the log, the next one gets its sequence: no gap, no bump."""
     one.ack(one.send())
@@ -325,7 +325,7 @@ def test_the_next_batch_reuses_the_sequence_of_one_that_is_not_in_the_log(
     one.fail(failed)
     follower = one.send()
     assert number(follower) == (PID, 0, 10)
-    assert manager.epoch == 0
+    assert sequences.epoch == 0
 
 
 def test_rewind_of_several(one: Partition) -> None:
@@ -336,12 +336,12 @@ def test_rewind_of_several(one: Partition) -> None:
     assert number(one.send()) == (PID, 0, 0)
 
 
-def test_expiry_before_the_wire(one: Partition, manager: TransactionManager) -> None:
+def test_expiry_before_the_wire(one: Partition, sequences: TransactionManager) -> None:
     """A batch that fails before it has a sequence leaves no trace."""
     one.fail(one.batch())
     one.ack(one.batch())
     assert number(one.send()) == (PID, 0, 0)
-    assert manager.epoch == 0
+    assert sequences.epoch == 0
 
 
 # --- gap and bump -----------------------------------------------------------------------------------------------------
@@ -355,78 +355,78 @@ def test_gap_stops_the_partition(one: Partition) -> None:
     assert number(second) == (PID, 0, 10)
 
 
-def test_bump_when_the_last_answer_is_there(one: Partition, manager: TransactionManager) -> None:
+def test_bump_when_the_last_answer_is_there(one: Partition, sequences: TransactionManager) -> None:
     """Once nothing is in flight, and nothing can be in the log, the rest starts at 0 under the next epoch."""
     first, second, third = (one.send() for _ in range(3))
     one.fail(first)
     one.out_of_order(second)
-    assert manager.epoch == 0
+    assert sequences.epoch == 0
     one.out_of_order(third)
-    assert manager.epoch == 1
+    assert sequences.epoch == 1
     assert not second.has_sequence
     assert [number(one.send(batch)) for batch in (second, third)] == [(PID, 1, 0), (PID, 1, 10)]
     assert number(one.send()) == (PID, 1, 20)
 
 
-def test_bump_at_once_when_nothing_is_out(one: Partition, manager: TransactionManager) -> None:
+def test_bump_at_once_when_nothing_is_out(one: Partition, sequences: TransactionManager) -> None:
     """If a batch in doubt fails, with nothing behind it, its partition starts a new epoch at once."""
     one.fail_in_doubt(one.send())
-    assert manager.epoch == 1
+    assert sequences.epoch == 1
     assert number(one.send()) == (PID, 1, 0)
 
 
-def test_gap_closed_by_a_later_acknowledgement(one: Partition, manager: TransactionManager) -> None:
+def test_gap_closed_by_a_later_acknowledgement(one: Partition, sequences: TransactionManager) -> None:
     """If a later batch is in the log, the one in doubt is, too: no gap, no bump."""
     first, second = one.send(), one.send()
     one.fail_in_doubt(first)
     assert not one.may_send(one.batch())
     one.ack(second)
-    assert manager.epoch == 0
+    assert sequences.epoch == 0
     assert number(one.send()) == (PID, 0, 20)
 
 
-def test_gap_not_closed_by_an_earlier_acknowledgement(one: Partition, manager: TransactionManager) -> None:
+def test_gap_not_closed_by_an_earlier_acknowledgement(one: Partition, sequences: TransactionManager) -> None:
     """An acknowledgement of an earlier batch says nothing about the failed one."""
     first, second, third = (one.send() for _ in range(3))
     one.fail_in_doubt(second)
     one.ack(first)
     assert not one.may_send(one.batch())
-    assert manager.epoch == 0
+    assert sequences.epoch == 0
     one.ack(third)
     assert number(one.send()) == (PID, 0, 30)
 
 
-def test_batch_in_doubt_holds_up_the_bump(one: Partition, manager: TransactionManager) -> None:
+def test_batch_in_doubt_holds_up_the_bump(one: Partition, sequences: TransactionManager) -> None:
     """A batch in doubt keeps its sequence and is resolved first: renumbered, it could be written twice."""
     first, second = one.send(), one.send()
     one.fail_in_doubt(first)
     one.lose(second)
     assert second.in_doubt
-    assert manager.epoch == 0
+    assert sequences.epoch == 0
     for drained_ms in (4_999, 5_001, 5_000 + LATE_COPY_MS - 1):
         assert number(one.send(second, now_ms=drained_ms)) == (PID, 0, 10)
         one.out_of_order(second, drained_ms + 1)
         assert second.in_doubt, "what is left of the former connection may still be read"
         assert not one.may_send(one.batch())
-    assert manager.epoch == 0
+    assert sequences.epoch == 0
     one.out_of_order(one.send(second, now_ms=5_000 + LATE_COPY_MS), 9_000)
     assert not second.in_doubt
-    assert manager.epoch == 1
+    assert sequences.epoch == 1
     assert number(one.send(second)) == (PID, 1, 0)
 
 
-def test_late_copy_of_a_batch_in_doubt(one: Partition, manager: TransactionManager) -> None:
+def test_late_copy_of_a_batch_in_doubt(one: Partition, sequences: TransactionManager) -> None:
     """Refused at first, then written by a copy on the abandoned connection: the next retry is a duplicate."""
     first, second = one.send(), one.send()
     one.fail_in_doubt(first)
     one.lose(second)
     one.out_of_order(one.send(second), 5_000)
     one.ack(one.send(second))
-    assert manager.epoch == 0
+    assert sequences.epoch == 0
     assert number(one.send()) == (PID, 0, 20)
 
 
-def test_each_lost_answer_leaves_another_copy(one: Partition, manager: TransactionManager) -> None:
+def test_each_lost_answer_leaves_another_copy(one: Partition, sequences: TransactionManager) -> None:
     """The time after the first refusal starts again once another attempt is not answered."""
     first, second = one.send(), one.send()
     one.fail_in_doubt(first)
@@ -436,28 +436,28 @@ def test_each_lost_answer_leaves_another_copy(one: Partition, manager: Transacti
     one.out_of_order(one.send(second, now_ms=6_990), 7_000)
     assert second.in_doubt
     one.out_of_order(one.send(second, now_ms=8_000), 8_010)
-    assert manager.epoch == 1
+    assert sequences.epoch == 1
 
 
-def test_what_is_not_in_doubt_is_ruled_out_at_once(one: Partition, manager: TransactionManager) -> None:
+def test_what_is_not_in_doubt_is_ruled_out_at_once(one: Partition, sequences: TransactionManager) -> None:
     """If all attempts of a batch were answered, no copy can arrive late."""
     first, second = one.send(), one.send()
     one.fail(first)
     one.out_of_order(second, 5_000)
-    assert manager.epoch == 1
+    assert sequences.epoch == 1
 
 
-def test_batch_in_doubt_turns_out_to_be_written(one: Partition, manager: TransactionManager) -> None:
+def test_batch_in_doubt_turns_out_to_be_written(one: Partition, sequences: TransactionManager) -> None:
     """If the broker has it, the failed batch before it was written as well."""
     first, second = one.send(), one.send()
     one.fail_in_doubt(first)
     one.lose(second)
     one.ack(one.send(second))
-    assert manager.epoch == 0
+    assert sequences.epoch == 0
     assert number(one.send()) == (PID, 0, 20)
 
 
-def test_nothing_after_an_absent_batch_is_in_doubt(one: Partition, manager: TransactionManager) -> None:
+def test_nothing_after_an_absent_batch_is_in_doubt(one: Partition, sequences: TransactionManager) -> None:
     """Batches numbered after one that is certainly not in the log can't be there either, answered or not."""
     first, second, third = (one.send() for _ in range(3))
     one.lose(third)
@@ -466,7 +466,7 @@ def test_nothing_after_an_absent_batch_is_in_doubt(one: Partition, manager: Tran
     assert not third.in_doubt
     one.lose(second)
     assert not second.in_doubt
-    assert manager.epoch == 1, "all is settled"
+    assert sequences.epoch == 1, "all is settled"
 
 
 def test_absent_until_it_is_sent_again(one: Partition) -> None:
@@ -482,39 +482,39 @@ def test_absent_until_it_is_sent_again(one: Partition) -> None:
     assert second.in_doubt
 
 
-def test_out_of_order_behind_a_repeated_batch(one: Partition, manager: TransactionManager) -> None:
+def test_out_of_order_behind_a_repeated_batch(one: Partition, sequences: TransactionManager) -> None:
     """OUT_OF_ORDER follows from an older batch that has to be retried: both are sent again, no bump."""
     first, second = one.send(), one.send()
     one.retry(first)
     one.out_of_order(second)
-    assert manager.epoch == 0
+    assert sequences.epoch == 0
     one.ack(one.send(first))
     assert number(one.send(second)) == (PID, 0, 10)
 
 
-def test_out_of_order_of_the_first(one: Partition, manager: TransactionManager) -> None:
+def test_out_of_order_of_the_first(one: Partition, sequences: TransactionManager) -> None:
     """For the oldest unresolved batch it means that the broker has lost its state, so an epoch bump is needed."""
     one.ack(one.send())
     first, second = one.send(), one.send()
     one.out_of_order(first)
-    assert manager.epoch == 0, "the second is out"
+    assert sequences.epoch == 0, "the second is out"
     assert not one.may_send(one.batch())
     one.out_of_order(second)
-    assert manager.epoch == 1
+    assert sequences.epoch == 1
     assert [number(one.send(batch)) for batch in (first, second)] == [(PID, 1, 0), (PID, 1, 10)]
 
 
-def test_another_cluster_knows_none_of_the_numbers(one: Partition, manager: TransactionManager) -> None:
+def test_another_cluster_knows_none_of_the_numbers(one: Partition, sequences: TransactionManager) -> None:
     """It may give the same producer id, and to others has given it already."""
     one.ack(one.send())
     lost, refused, retried = one.send(), one.send(), one.send()
     one.lose(lost)
     one.out_of_order(refused)
     one.retry(retried)
-    manager.start_over()
-    assert manager.needs_producer_id
+    sequences.start_over()
+    assert sequences.needs_producer_id
     assert not one.may_send(lost)
-    manager.set_producer_id(PID, 0)
+    sequences.set_producer_id(PID, 0)
     assert number(one.send(lost)) == (PID, 0, 0)
     assert not lost.in_doubt
     assert not one.may_send(refused), "the leader does not know the producer"
@@ -522,82 +522,82 @@ def test_another_cluster_knows_none_of_the_numbers(one: Partition, manager: Tran
     assert [number(one.send(batch)) for batch in (refused, retried)] == [(PID, 0, 10), (PID, 0, 20)]
 
 
-def test_another_cluster_has_no_gap(one: Partition, manager: TransactionManager) -> None:
+def test_another_cluster_has_no_gap(one: Partition, sequences: TransactionManager) -> None:
     one.ack(one.send())
     failed, later = one.send(), one.send()
     one.fail_in_doubt(failed)
     one.lose(later)
-    assert manager.has_gap
-    manager.start_over()
-    assert not manager.has_gap
-    manager.set_producer_id(PID + 1, 3)
+    assert sequences.has_gap
+    sequences.start_over()
+    assert not sequences.has_gap
+    sequences.set_producer_id(PID + 1, 3)
     assert number(one.send(later)) == (PID + 1, 3, 0)
 
 
-def test_refused_number(one: Partition, manager: TransactionManager) -> None:
+def test_refused_number(one: Partition, sequences: TransactionManager) -> None:
     """A refused epoch or sequence requires an epoch bump, although the failed batch was the last."""
     one.ack(one.send())
     one.fail(one.send(), number_refused=True)
-    assert manager.epoch == 1
+    assert sequences.epoch == 1
     assert number(one.send()) == (PID, 1, 0)
 
 
-def test_expired_in_flight_and_written(one: Partition, manager: TransactionManager) -> None:
+def test_expired_in_flight_and_written(one: Partition, sequences: TransactionManager) -> None:
     """While an expired batch is in flight, no new batch gets a sequence; its own answer may settle that."""
     first = one.send()
     one.expire_in_flight(first)
     assert not one.may_send(one.batch())
     one.ack(first)
-    assert manager.epoch == 0
+    assert sequences.epoch == 0
     assert number(one.send()) == (PID, 0, 10)
 
 
-def test_expired_in_flight_and_unknown(one: Partition, manager: TransactionManager) -> None:
+def test_expired_in_flight_and_unknown(one: Partition, sequences: TransactionManager) -> None:
     """If its connection ends, an epoch bump follows: it is not sent again."""
     first = one.send()
     one.expire_in_flight(first)
     one.fail_in_doubt(first)
-    assert manager.epoch == 1
+    assert sequences.epoch == 1
     assert number(one.send()) == (PID, 1, 0)
 
 
-def test_expired_in_flight_and_refused(one: Partition, manager: TransactionManager) -> None:
+def test_expired_in_flight_and_refused(one: Partition, sequences: TransactionManager) -> None:
     """If the broker says that it was not written, the partition starts a new epoch as well."""
     first = one.send()
     one.expire_in_flight(first)
     one.fail(first)
     assert number(one.send()) == (PID, 1, 0)
-    assert manager.epoch == 1
+    assert sequences.epoch == 1
 
 
-def test_expiry_itself_does_not_bump(one: Partition, manager: TransactionManager) -> None:
+def test_expiry_itself_does_not_bump(one: Partition, sequences: TransactionManager) -> None:
     """With others in flight, an expired batch changes nothing yet."""
     first, second = one.send(), one.send()
     one.expire_in_flight(first)
-    assert manager.epoch == 0
+    assert sequences.epoch == 0
     assert (number(first), number(second)) == ((PID, 0, 0), (PID, 0, 10))
     one.ack(first)
     one.ack(second)
     assert number(one.send()) == (PID, 0, 20)
 
 
-def test_queued_batch_with_a_number_expires(one: Partition, manager: TransactionManager) -> None:
+def test_queued_batch_with_a_number_expires(one: Partition, sequences: TransactionManager) -> None:
     """A batch that was sent once, answered as not written, and expires while it backs off, leaves no doubt."""
     first, second = one.send(), one.send()
     one.retry(first)
     one.fail(first)
     one.out_of_order(second)
-    assert manager.epoch == 1
+    assert sequences.epoch == 1
     assert number(one.send(second)) == (PID, 1, 0)
 
 
-def test_queued_batch_in_doubt_expires(one: Partition, manager: TransactionManager) -> None:
+def test_queued_batch_in_doubt_expires(one: Partition, sequences: TransactionManager) -> None:
     """One whose answer was lost and that expires before it was resolved leaves a gap until the next is resolved."""
     first, second = one.send(), one.send()
     one.lose(first)
     one.lose(second)
     one.fail(first)
-    assert manager.epoch == 0
+    assert sequences.epoch == 0
     assert second.in_doubt
     one.ack(one.send(second))
     assert number(one.send()) == (PID, 0, 20)
@@ -606,13 +606,13 @@ def test_queued_batch_in_doubt_expires(one: Partition, manager: TransactionManag
 # --- epochs -----------------------------------------------------------------------------------------------------------
 
 
-def test_other_partitions_finish_on_the_old_epoch(manager: TransactionManager) -> None:
+def test_other_partitions_finish_on_the_old_epoch(sequences: TransactionManager) -> None:
     """A bump affects the partition that needs it; others follow when they have no unresolved batches."""
-    asking, other, idle = (known(Partition(manager, number)) for number in range(3))
+    asking, other, idle = (known(Partition(sequences, number)) for number in range(3))
     idle.ack(idle.send())
     first, second = other.send(), other.send()
     asking.fail_in_doubt(asking.send())
-    assert manager.epoch == 1
+    assert sequences.epoch == 1
     assert not other.may_send(other.batch())
     other.lose(first)
     other.out_of_order(second)
@@ -624,52 +624,52 @@ def test_other_partitions_finish_on_the_old_epoch(manager: TransactionManager) -
     assert number(idle.send()) == (PID, 1, 0)
 
 
-def test_gap_on_an_old_epoch_needs_no_bump(manager: TransactionManager) -> None:
+def test_gap_on_an_old_epoch_needs_no_bump(sequences: TransactionManager) -> None:
     """A partition that has a gap under an old epoch starts at 0 under the current one."""
-    asking, other = known(Partition(manager, 0)), known(Partition(manager, 1))
+    asking, other = known(Partition(sequences, 0)), known(Partition(sequences, 1))
     first, second = other.send(), other.send()
     asking.fail_in_doubt(asking.send())
     other.fail(first)
     other.out_of_order(second)
-    assert manager.epoch == 1
+    assert sequences.epoch == 1
     assert number(other.send(second)) == (PID, 1, 0)
 
 
-def test_rewind_on_an_old_epoch(manager: TransactionManager) -> None:
+def test_rewind_on_an_old_epoch(sequences: TransactionManager) -> None:
     """Nor does a failed last batch there need a bump."""
-    asking, other = Partition(manager, 0), Partition(manager, 1)
+    asking, other = Partition(sequences, 0), Partition(sequences, 1)
     last = other.send()
     asking.fail_in_doubt(asking.send())
     other.fail(last)
     assert number(other.send()) == (PID, 1, 0)
 
 
-def test_many_bumps(one: Partition, manager: TransactionManager) -> None:
+def test_many_bumps(one: Partition, sequences: TransactionManager) -> None:
     """Epochs go up to 32767; then a new producer id is requested, and batches wait for it."""
-    manager.set_producer_id(PID, MAX_EPOCH - 1)
+    sequences.set_producer_id(PID, MAX_EPOCH - 1)
     one.fail_in_doubt(one.send())
-    assert (manager.producer_id, manager.epoch) == (PID, MAX_EPOCH)
+    assert (sequences.producer_id, sequences.epoch) == (PID, MAX_EPOCH)
     first, second = one.send(), one.send()
     assert number(second) == (PID, MAX_EPOCH, 10)
     one.fail(first)
     one.out_of_order(second)
-    assert manager.needs_producer_id
+    assert sequences.needs_producer_id
     assert not one.may_send(second)
-    manager.set_producer_id(PID + 1, 0)
+    sequences.set_producer_id(PID + 1, 0)
     assert number(one.send(second)) == (PID + 1, 0, 0)
 
 
-def test_others_finish_on_the_old_producer_id(manager: TransactionManager) -> None:
+def test_others_finish_on_the_old_producer_id(sequences: TransactionManager) -> None:
     """Numbered batches of other partitions may be retried during and after the request for a new id."""
-    manager.set_producer_id(PID, MAX_EPOCH)
-    asking, other = Partition(manager, 0), Partition(manager, 1)
+    sequences.set_producer_id(PID, MAX_EPOCH)
+    asking, other = Partition(sequences, 0), Partition(sequences, 1)
     batch = other.send()
     asking.fail_in_doubt(asking.send())
-    assert manager.needs_producer_id
+    assert sequences.needs_producer_id
     other.lose(batch)
     assert number(other.send(batch)) == (PID, MAX_EPOCH, 0)
     assert not other.may_send(other.batch())
-    manager.set_producer_id(PID + 1, 3)
+    sequences.set_producer_id(PID + 1, 3)
     assert not other.may_send(other.batch())
     other.ack(batch)
     assert number(other.send()) == (PID + 1, 3, 0)
@@ -691,23 +691,23 @@ def test_pieces_take_the_place_of_their_batch(one: Partition) -> None:
     assert one.send().base_sequence == 30
 
 
-def test_failed_piece(one: Partition, manager: TransactionManager) -> None:
+def test_failed_piece(one: Partition, sequences: TransactionManager) -> None:
     """A piece that fails leaves a gap like any batch."""
     batch = one.send()
     first, second = one.halve(batch)
     one.fail(one.send(first))
-    assert manager.epoch == 1
+    assert sequences.epoch == 1
     assert number(one.send(second)) == (PID, 1, 0)
 
 
 def test_unnumbered_split() -> None:
     """Pieces of a batch without a sequence have none."""
-    manager = TransactionManager(idempotent=True)
-    one = Partition(manager)
+    sequences = TransactionManager(idempotent=True)
+    one = Partition(sequences)
     batch = one.batch()
     one.take(batch)
     pieces = one.halve(batch)
-    manager.set_producer_id(PID, 0)
+    sequences.set_producer_id(PID, 0)
     assert one.send(pieces[0]).base_sequence == 0
 
 
@@ -719,15 +719,15 @@ def in_transaction(version: int) -> TransactionManager:
     transaction.begin(version)
     if version < 2:
         transaction.added([TopicPartition("orders", 0)])
-    manager = TransactionManager(idempotent=True, transaction=transaction)
-    manager.set_producer_id(PID, 0)
-    return manager
+    sequences = TransactionManager(idempotent=True, open_transaction=transaction)
+    sequences.set_producer_id(PID, 0)
+    return sequences
 
 
-def test_produce_adds_partitions_with_v2_alone(manager: TransactionManager) -> None:
+def test_produce_adds_partitions_with_v2_alone(sequences: TransactionManager) -> None:
     """From version 12 on a Produce would begin a transaction, which before V2 the coordinator would not know."""
     versions = 9, 11, 12, 13
-    assert [manager.produce_version(version) for version in versions] == [9, 11, 12, 13]
+    assert [sequences.produce_version(version) for version in versions] == [9, 11, 12, 13]
     assert [in_transaction(1).produce_version(version) for version in versions] == [9, 11, 11, 11]
     assert [in_transaction(2).produce_version(version) for version in versions] == [9, 11, 12, 13]
 
@@ -735,31 +735,31 @@ def test_produce_adds_partitions_with_v2_alone(manager: TransactionManager) -> N
 @pytest.mark.parametrize("version", [1, 2])
 def test_what_is_out_of_order_in_a_transaction(version: int) -> None:
     """Behind an unresolved batch it is retried; for the partition's first one that fails, as no bump is allowed."""
-    manager = in_transaction(version)
-    one = known(Partition(manager))
+    sequences = in_transaction(version)
+    one = known(Partition(sequences))
     first, second = one.send(), one.send()
     one.lose(first)
-    assert not manager.cures(first)
-    assert manager.cures(second)
+    assert not sequences.cures(first)
+    assert sequences.cures(second)
     one.ack(one.send(first))
-    assert not manager.cures(second)
-    assert not manager.cures(one.batch()), "it has no number"
+    assert not sequences.cures(second)
+    assert not sequences.cures(one.batch()), "it has no number"
 
 
 def test_a_number_refused_in_a_transaction_is_not_used_again() -> None:
     """The next batch would be refused as well, so the partition waits for an epoch from the coordinator."""
-    manager = in_transaction(1)
-    one = known(Partition(manager))
+    sequences = in_transaction(1)
+    one = known(Partition(sequences))
     one.fail(one.send(), number_refused=True)
-    assert manager.has_gap
-    manager.set_producer_id(PID, 1)
-    assert not manager.has_gap
+    assert sequences.has_gap
+    sequences.set_producer_id(PID, 1)
+    assert not sequences.has_gap
     assert number(one.send()) == (PID, 1, 0)
 
 
-def test_what_is_out_of_order_outside_of_transactions(one: Partition, manager: TransactionManager) -> None:
+def test_what_is_out_of_order_outside_of_transactions(one: Partition, sequences: TransactionManager) -> None:
     """If the batch has a sequence, an epoch bump helps at the latest."""
     first, second = one.send(), one.send()
-    assert manager.cures(first)
-    assert manager.cures(second)
-    assert not manager.cures(one.batch())
+    assert sequences.cures(first)
+    assert sequences.cures(second)
+    assert not sequences.cures(one.batch())
