@@ -332,39 +332,6 @@ class Connection:
             and self.session.takes_requests(now_ms)
         )
 
-    # --- logging in ---------------------------------------------------------------------------------------------------
-
-    def begin_login(self) -> None:
-        """Accept only the login's requests until ``logged_in``; requests in flight go on."""
-        self.session.is_paused = True
-
-    def logged_in(self, session_ends_ms: int | None) -> None:
-        """Accept requests again until the session ends: after that, the broker closes the connection at any request."""
-        self.session.begin(session_ends_ms)
-        if not self._ended:
-            self._on_capacity(self)
-            self._close_if_retired()
-
-    async def exchange_bare(self, token: bytes) -> bytes:
-        """Send bytes preceded only by their size, and wait for an answer in the same form.
-
-        Brokers before 1.0 expect SASL tokens like this. Nothing else may be in flight.
-
-        Raises:
-            KafkaError: the connection ended; not ``maybe_written`` if it did before the token was sent.
-        """
-        self._check_open()
-        answer: asyncio.Future[bytes] = self._loop.create_future()
-        self._bare_answer = answer
-        self._writer.write(_SIZE.pack(len(token)) + token)
-        try:
-            async with asyncio.timeout(self._request_timeout_ms / 1000):
-                return await answer
-        except TimeoutError:
-            raise RequestTimedOutError(f"{self} left a SASL token unanswered (request_timeout_ms)") from None
-        finally:
-            self._bare_answer = None
-
     def next_correlation_id(self) -> int:
         """A number for the next request of this connection."""
         self._correlation_id = self._correlation_id + 1 if self._correlation_id < MAX_CORRELATION_ID else 0
@@ -500,6 +467,47 @@ class Connection:
         lost.__cause__ = error
         self.abort(lost)
 
+    def _all_written(self) -> None:
+        """Requests that expect no answer have left, and no longer count as in flight."""
+        self._on_capacity(self)
+        self._close_if_retired()
+
+    def _drain_cancelled(self) -> None:
+        self.abort(ConnectionLostError(f"{self}: the task that watches the write buffer was cancelled"))
+
+    # --- logging in ---------------------------------------------------------------------------------------------------
+
+    def begin_login(self) -> None:
+        """Accept only the login's requests until ``logged_in``; requests in flight go on."""
+        self.session.is_paused = True
+
+    def logged_in(self, session_ends_ms: int | None) -> None:
+        """Accept requests again until the session ends: after that, the broker closes the connection at any request."""
+        self.session.begin(session_ends_ms)
+        if not self._ended:
+            self._on_capacity(self)
+            self._close_if_retired()
+
+    async def exchange_bare(self, token: bytes) -> bytes:
+        """Send bytes preceded only by their size, and wait for an answer in the same form.
+
+        Brokers before 1.0 expect SASL tokens like this. Nothing else may be in flight.
+
+        Raises:
+            KafkaError: the connection ended; not ``maybe_written`` if it did before the token was sent.
+        """
+        self._check_open()
+        answer: asyncio.Future[bytes] = self._loop.create_future()
+        self._bare_answer = answer
+        self._writer.write(_SIZE.pack(len(token)) + token)
+        try:
+            async with asyncio.timeout(self._request_timeout_ms / 1000):
+                return await answer
+        except TimeoutError:
+            raise RequestTimedOutError(f"{self} left a SASL token unanswered (request_timeout_ms)") from None
+        finally:
+            self._bare_answer = None
+
     # --- throttling ---------------------------------------------------------------------------------------------------
 
     def _honour_throttle(self, message: Request[Any], version: int, frame: bytes) -> None:
@@ -531,14 +539,6 @@ class Connection:
 
         what = "left a request unanswered" if late else "took no bytes"
         self._end(RequestTimedOutError(f"{self} {what} for too long (request_timeout_ms)"), reason)
-
-    def _all_written(self) -> None:
-        """Requests that expect no answer have left, and no longer count as in flight."""
-        self._on_capacity(self)
-        self._close_if_retired()
-
-    def _drain_cancelled(self) -> None:
-        self.abort(ConnectionLostError(f"{self}: the task that watches the write buffer was cancelled"))
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
