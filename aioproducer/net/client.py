@@ -101,8 +101,10 @@ class NetworkClient:
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._alive: dict[Connection, None] = {}
         self._waiters: dict[asyncio.Future[None], None] = {}
-        self._any_line = Line()
-        self._lines: dict[int, Line] = {}
+        self._line_for_any = Line()
+        """The callers of ``any_ready_connection`` that wait: they come before all others."""
+        self._lines_for: dict[int, Line] = {}
+        """The callers of ``ready_connection`` that wait, by node id; no line is empty."""
         self._closed = False
 
     @property
@@ -136,7 +138,11 @@ class NetworkClient:
         None while ``any_ready_connection`` waits, or ``ready_connection`` for this node: those waiters get the next
         free place.
         """
-        return None if self._any_line or node_id in self._lines else self._free(node_id, now_ms)
+        return None if self._reserved(node_id) else self._free(node_id, now_ms)
+
+    def _reserved(self, node_id: int) -> bool:
+        """Whether the next free place on the connection to a node is for a caller that waits in line."""
+        return bool(self._line_for_any) or node_id in self._lines_for
 
     def _free(self, node_id: int, now_ms: int) -> Connection | None:
         node = self._nodes.by_id.get(node_id)
@@ -176,7 +182,7 @@ class NetworkClient:
         if node.connection is None:
             return max(node.retry_at_ms, now_ms)
         if node.connection.can_send(now_ms):
-            return None if self._any_line or node_id in self._lines else now_ms
+            return None if self._reserved(node_id) else now_ms
         throttled_until_ms = node.connection.throttled_until_ms
         return throttled_until_ms if throttled_until_ms > now_ms else None
 
@@ -209,16 +215,16 @@ class NetworkClient:
             ProducerClosedError: the client was closed.
         """
         self._check_open()
-        connection = self._free(node_id, self._now_ms()) if node_id not in self._lines else None
+        connection = self._free(node_id, self._now_ms()) if node_id not in self._lines_for else None
         if connection is not None:
             return connection
-        line = self._lines.setdefault(node_id, Line())
+        line = self._lines_for.setdefault(node_id, Line())
         try:
             async with line.turn(deadline_ms):
                 return await self._node_free(node_id, deadline_ms)
         finally:
             if not line:
-                del self._lines[node_id]
+                del self._lines_for[node_id]
                 self._loop.call_soon(self._changed_now)  # after the caller has sent, the others may go on
 
     async def _node_free(self, node_id: int, deadline_ms: int) -> Connection:
@@ -247,13 +253,6 @@ class NetworkClient:
         no node.
         """
         return self._nodes.least_loaded(now_ms, but_not=but_not)
-
-    def held_up(self, connection: Connection, now_ms: int) -> bool:
-        """Whether the oldest request of a connection has waited too long for others to queue behind it.
-
-        Not while the broker throttles: it then delays answers on purpose, also those to later requests.
-        """
-        return held_up(connection, now_ms)
 
     def connect_somewhere(self, now_ms: int) -> asyncio.Task[None] | None:
         """Start connecting to one more node: the one left alone for longest among those that may be tried now.
@@ -286,14 +285,14 @@ class NetworkClient:
             ProducerClosedError: the client was closed.
         """
         now_ms = self._now_ms()
-        connection = self._nodes.least_loaded(now_ms) if not self._any_line else None
+        connection = self._nodes.least_loaded(now_ms) if not self._line_for_any else None
         if connection is not None:
             return connection
         try:
-            async with self._any_line.turn(deadline_ms):
+            async with self._line_for_any.turn(deadline_ms):
                 return await self._first_free(deadline_ms)
         finally:
-            if not self._any_line:
+            if not self._line_for_any:
                 self._loop.call_soon(self._changed_now)  # after the caller has sent, the others may go on
 
     async def _first_free(self, deadline_ms: int) -> Connection:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from aioproducer.errors import KafkaError
 from aioproducer.net.client import NetworkClient
 from aioproducer.net.connection import Connection
-from aioproducer.net.nodes import SLOW_MS
+from aioproducer.net.nodes import SLOW_MS, held_up
 from aioproducer.protocol.schema import Request
 
 MAX_ASKED = 3
@@ -63,7 +63,7 @@ async def first_answer(
             if len(asked) < MAX_ASKED:
                 now_ms = int(loop.time() * 1000)
                 connection = client.least_loaded(now_ms, but_not=tried)
-                if connection is None or client.held_up(connection, now_ms):
+                if connection is None or held_up(connection, now_ms):
                     attempt = client.connect_somewhere(now_ms)
                     if attempt is not None:
                         attempts.append(attempt)

@@ -751,7 +751,7 @@ async def test_no_second_connection_before_it_is_needed(broker: FakeBroker, monk
         client.know(broker)
         first = await client.ready_connection(1, client.soon())
         answer = held.send(first)
-        assert not client.held_up(first, client.now_ms)
+        assert not nodes_module.held_up(first, client.now_ms)
         assert client.connect_somewhere(client.now_ms) is None
         monkeypatch.setattr(nodes_module, "SLOW_MS", 0)
         first.throttle(client.soon())
