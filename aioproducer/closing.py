@@ -123,69 +123,69 @@ class Closing:
         self._has_begun = True
         try:
             if self._engine is not None:
-                await self._end_start(self._deadline)
+                await self._end_start()
                 with self._callbacks_until(self._deadline):
-                    await self._end(self._engine, self._deadline)
+                    await self._end(self._engine)
         finally:
             # If the loop is closed, the garbage collector ends this; another close() does the rest.
             if not self._loop.is_closed():
                 try:
-                    await self._close_serializers(self._deadline)
+                    await self._close_serializers()
                 finally:
                     if not self._loop.is_closed():
                         self._preparation.close()
 
-    async def _end_start(self, deadline: Deadline) -> None:
+    async def _end_start(self) -> None:
         """End a start that is under way, and its connection, which nothing else knows of yet."""
         if self._starting is not None and not self._starting.done():
             self._starting.cancel()
-            deadline.leave(LAST_TASKS_S)
-            if not await deadline.bound(asyncio.wait([self._starting])):
+            self._deadline.leave(LAST_TASKS_S)
+            if not await self._deadline.bound(asyncio.wait([self._starting])):
                 logger.warning(
                     "close(timeout=%s): start() had not ended; does the token provider ignore its cancellation?",
-                    deadline.timeout,
+                    self._deadline.timeout,
                 )
 
-    async def _end(self, engine: Engine, deadline: Deadline) -> None:
+    async def _end(self, engine: Engine) -> None:
         engine.turn_away(closed())
         try:
-            await self._finish(engine, deadline)
+            await self._finish(engine)
         finally:
-            deadline.leave(LAST_TASKS_S)
+            self._deadline.leave(LAST_TASKS_S)
             # Callbacks that are late by now run one a turn, which leaves the time to the tasks.
             with self._callbacks_until(Deadline(self._loop, 0)):
-                await engine.stop(deadline)
+                await engine.stop(self._deadline)
             engine.failures.tell()
-            deadline.leave(LAST_CALLBACKS_S)
-            waiting = await engine.flushes.called_back(deadline)
+            self._deadline.leave(LAST_CALLBACKS_S)
+            waiting = await engine.flushes.called_back(self._deadline)
             if waiting:
                 logger.warning(
                     "close(timeout=%s): %d done callbacks have not been called yet; the event loop calls them if it "
-                    "keeps running", deadline.timeout, waiting,
+                    "keeps running", self._deadline.timeout, waiting,
                 )  # fmt: skip
 
-    async def _finish(self, engine: Engine, deadline: Deadline) -> None:
+    async def _finish(self, engine: Engine) -> None:
         """Wait until every record has ended and left the process; fail those that have not in time."""
         try:
-            await engine.flushes.flush(deadline, closing=True)
+            await engine.flushes.flush(self._deadline, closing=True)
         except FlushTimeoutError as error:
             if error.pending:  # else only memory of records that expired in flight is missing; those were reported
                 logger.warning(
-                    "close(timeout=%s): %d records failed, as they had not ended", deadline.timeout, error.pending
+                    "close(timeout=%s): %d records failed, as they had not ended", self._deadline.timeout, error.pending
                 )
             engine.fail_all(closed_too_early, unobserved=False)
         finally:
             transaction = engine.transaction
-            if transaction is not None and not await deadline.bound(transaction.close(deadline.left_s)):
-                logger.warning("close(timeout=%s): the open transaction could not be aborted", deadline.timeout)
+            if transaction is not None and not await self._deadline.bound(transaction.close(self._deadline.left_s)):
+                logger.warning("close(timeout=%s): the open transaction could not be aborted", self._deadline.timeout)
                 transaction.cut_short()
-            await deadline.bound(engine.telemetry.close(deadline.left_s))
-            await deadline.bound(engine.written(deadline.left_s))
+            await self._deadline.bound(engine.telemetry.close(self._deadline.left_s))
+            await self._deadline.bound(engine.written(self._deadline.left_s))
 
     def _callbacks_until(self, deadline: Deadline) -> AbstractContextManager[None]:
         return nullcontext() if self._engine is None else self._engine.flushes.callbacks_until(deadline)
 
-    async def _close_serializers(self, deadline: Deadline) -> None:
+    async def _close_serializers(self) -> None:
         """Close all concurrently; cancel those that take too long, and leave those that ignore the cancellation."""
         tasks = {
             self._loop.create_task(closing, name=f"aioproducer close {name}"): name
@@ -193,13 +193,14 @@ class Closing:
         }
         if not tasks:
             return
-        deadline.leave(LAST_SERIALIZERS_S)
+        self._deadline.leave(LAST_SERIALIZERS_S)
         # Callbacks that are late by now run one a turn, which leaves the time to the serializers.
         with self._callbacks_until(Deadline(self._loop, 0)):
-            if await deadline.bound(asyncio.wait(tasks)):
+            if await self._deadline.bound(asyncio.wait(tasks)):
                 return
             for task in [task for task in tasks if not task.done()]:
-                logger.warning("%s.close had not ended after timeout=%s: cancelled", tasks[task], deadline.timeout)
+                timeout = self._deadline.timeout
+                logger.warning("%s.close had not ended after timeout=%s: cancelled", tasks[task], timeout)
                 task.cancel()
             await asyncio.wait(tasks, timeout=LAST_SERIALIZERS_S)
 
