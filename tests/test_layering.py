@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from aioproducer._admission import Admission
+
 REPOSITORY = Path(__file__).parent.parent
 PACKAGE = REPOSITORY / "aioproducer"
 
@@ -37,7 +39,7 @@ LAYERS = (
     ),
     ("engine",),
     ("bulk", "closing", "slow_admission", "transaction.block"),
-    ("config.librdkafka", "consumers", "event_loop", "producer", "transactions"),
+    ("config.librdkafka", "consumers", "event_loop", "producer", "producer_internals", "transactions"),
     ("__init__",),
     ("audit", "cli", "compat", "doctor", "integrations", "spark", "testing"),
     ("__main__",),
@@ -123,6 +125,40 @@ def test_every_layer_has_sources() -> None:
     """LAYERS lists only existing modules."""
     found = {module_of(path) for path in sources()}
     assert set(RANK) <= found
+
+
+def private_uses(path: Path, *, own: bool) -> Iterator[ast.Attribute]:
+    """Each use of a private attribute: of ``self``, or of anything else."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
+            of_self = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+            if of_self == own:
+                yield node
+
+
+PRODUCER_ITSELF = [PACKAGE / "slow_admission.py", PACKAGE / "producer.py"]
+OF_THE_BASE = set(dir(Admission))
+"""What is private to the compiled base, whose other half is the engine."""
+PRIVATE_TO_PRODUCERS = {node.attr for path in PRODUCER_ITSELF for node in private_uses(path, own=True)} - OF_THE_BASE
+
+
+def test_what_is_private_to_producers_was_found() -> None:
+    assert {"_engine", "_bulk"} <= PRIVATE_TO_PRODUCERS
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in sources() if path.suffix == ".py" and path not in PRODUCER_ITSELF],
+    ids=lambda path: str(path.relative_to(PACKAGE)),
+)
+def test_nobody_reaches_into_a_producer(path: Path) -> None:
+    """Members that are private to a Producer are used by its own modules alone, and by one that exists for the rest."""
+    reached = [
+        f"line {node.lineno}: {ast.unparse(node)}"
+        for node in private_uses(path, own=False)
+        if node.attr in PRIVATE_TO_PRODUCERS
+    ]
+    assert not reached or path == PACKAGE / "producer_internals.py"
 
 
 def dotted(path: Path) -> str:

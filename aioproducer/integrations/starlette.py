@@ -25,6 +25,7 @@ from aioproducer.errors import InvalidTopicError, TransactionStateError, WrongLo
 from aioproducer.extras import missing
 from aioproducer.integrations import sse
 from aioproducer.metadata import check_topic_name
+from aioproducer.producer_internals import keep_topics
 
 try:
     from starlette.applications import Starlette
@@ -320,7 +321,7 @@ async def _learn(producer: Producer, topics: tuple[str, ...]) -> None:
     for topic in topics:
         await producer.partitions_for(topic)
     if isinstance(producer, Producer):  # and not a test's stand-in
-        producer._running_engine().keep_topics(topics)
+        keep_topics(producer, topics)
 
 
 async def _keep_starting(producer: Producer, topics: tuple[str, ...]) -> None:

@@ -13,6 +13,7 @@ from pyspark.sql import Row
 
 from aioproducer._arrow import ArrowSource
 from aioproducer.producer import Producer
+from aioproducer.producer_internals import bulk_of
 from aioproducer.records import BatchResult, Record
 from aioproducer.spark.columns import Columns
 from aioproducer.spark.marking import TaskAudit
@@ -93,7 +94,7 @@ class RowChunk:
     ) -> BatchResult:
         """Send them; calls ``admitted`` when they are in the buffer."""
         # Like send_many, which would not say when the next chunk may follow.
-        bulk = producer._bulk("a write from Spark", topic, admitted, missing=missing)
+        bulk = bulk_of(producer, "a write from Spark", topic, admitted, missing=missing)
         return await bulk.send(self._records, raise_on_error=False)
 
     def record(self, index: int) -> Record:
@@ -128,7 +129,7 @@ class ArrowChunk:
         self, producer: Producer, topic: str | None, admitted: Callable[[], object], missing: dict[str, int]
     ) -> BatchResult:
         """Send them; calls ``admitted`` when they are in the buffer."""
-        bulk = producer._bulk("a write from Spark", topic, admitted, missing=missing)
+        bulk = bulk_of(producer, "a write from Spark", topic, admitted, missing=missing)
         # Taken over in this thread: pyarrow only hands out pointers, which is cheaper than a worker thread.
         return await bulk.send_arrow(ArrowSource(self._batch), ARROW_COLUMNS, None, raise_on_error=False)
 

@@ -21,6 +21,7 @@ from aioproducer.cli.produce.job import Counts
 from aioproducer.cli.produce.rejects import Rejects
 from aioproducer.cli.produce.run import STDIN, rejects_beside
 from aioproducer.cli.produce.session import run_session
+from aioproducer.producer_internals import send_columns
 
 BATCH_ROWS = 16_384
 """Rows per read, and per send_arrow."""
@@ -296,9 +297,7 @@ class ParquetJob:
         self.counts.read += rows
         try:
             # Like send_arrow, whose result lists at most the first thousand failed rows.
-            result = await self._producer._send_columns(
-                self._topic, batch, self._source.arguments(), raise_on_error=False, most_errors=rows
-            )
+            result = await send_columns(self._producer, self._topic, batch, self._source.arguments(), most_errors=rows)
         except SendManyError as error:
             result, self.trouble = error.result, one_line(error.exceptions[0])
         except KafkaError as error:  # unsuitable columns, or a failed producer: nothing of the batch was sent
