@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 from aioproducer._counts import Traffic
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import (
+    AuthenticationError,
     ConnectionLostError,
     KafkaError,
     ProtocolError,
@@ -69,7 +70,9 @@ def not_written(error: KafkaError) -> KafkaError:
 
 
 def hung_up(error: BaseException) -> bool:
-    """Whether a connection was up and the other side ended it."""
+    """Whether a connection was up and the other side ended it without saying why."""
+    if isinstance(error, AuthenticationError):
+        return False
     cause = error.__cause__ or error
     return isinstance(cause, (ConnectionLostError, ConnectionError, ssl.SSLError)) and not isinstance(
         cause, ConnectionRefusedError

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import socket
 import ssl
 import struct
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -306,6 +307,51 @@ async def test_the_dot_at_the_end_of_a_full_name_is_no_part_of_what_the_broker_p
     theirs.sni_callback = lambda _, name, __: named.append(name)
     await handshake(config(ssl_truststore_certificates=authority.pem), theirs, "kafka.test.")
     assert named == ["kafka.test"]
+
+
+# --- a broker that refuses the client ---------------------------------------------------------------------------------
+
+
+async def test_a_broker_that_refuses_the_client_is_asked_once(authority: CertificateAuthority) -> None:
+    """With TLS 1.3 the refusal is the answer to the first request; an older ApiVersions would not change it."""
+    theirs = server_context(authority, "127.0.0.1")
+    theirs.load_verify_locations(cadata=authority.pem)
+    theirs.verify_mode = ssl.CERT_REQUIRED
+    loop = asyncio.get_running_loop()
+    settings = config(ssl_truststore_certificates=authority.pem)
+    attempts = 0
+
+    def serve(listening: socket.socket) -> None:  # not by asyncio, whose servers end without an alert
+        nonlocal attempts
+        while True:
+            connection, _ = listening.accept()
+            with connection:
+                if not connection.recv(1, socket.MSG_PEEK):
+                    return
+                attempts += 1
+                with suppress(ssl.SSLError):
+                    theirs.wrap_socket(connection.dup(), server_side=True)
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(4096):  # else the alert would be lost with the connection
+                    pass
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(10)
+        port = listening.getsockname()[1]
+        serving = asyncio.create_task(asyncio.to_thread(serve, listening))
+        with pytest.raises(TlsError, match="it asks clients for a certificate"):
+            await open_connection(
+                "127.0.0.1",
+                port,
+                node_id=1,
+                config=settings,
+                loop=loop,
+                on_internal_error=lambda _: None,
+                tls=Tls(settings, loop),
+            )
+        socket.create_connection(("127.0.0.1", port)).close()
+        await serving
+    assert attempts == 1
 
 
 # --- bytes before the handshake ---------------------------------------------------------------------------------------
