@@ -17,9 +17,8 @@ T = TypeVar("T")
 LAST_PORT = 65535
 _NAME = re.compile(r"[!-~]{1,255}")
 
-
 _under_way: dict[tuple[Hashable, ...], asyncio.Future[Any]] = {}
-"""The lookups that the system has not ended, by event loop and what is looked up."""
+"""The lookups that the system has not ended, by event loop and what is looked up. Loops of other threads add theirs."""
 
 
 async def resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[str]:
@@ -51,8 +50,9 @@ async def _looked_up(loop: asyncio.AbstractEventLoop, lookup: Callable[..., T], 
     key = (loop, lookup, *what)
     job = _under_way.get(key)
     if job is None:
-        for other in [other for other in _under_way if other[0].is_closed()]:  # type: ignore[attr-defined]
-            del _under_way[other]
+        for other in list(_under_way):
+            if other[0].is_closed():  # type: ignore[attr-defined]
+                _under_way.pop(other, None)
         job = _under_way[key] = in_own_thread(loop, "aioproducer lookup", lookup, *what)
         job.add_done_callback(lambda _: _under_way.pop(key))
     await asyncio.wait([job])
@@ -62,7 +62,7 @@ async def _looked_up(loop: asyncio.AbstractEventLoop, lookup: Callable[..., T], 
 
 def _is_replaced(method: Callable[..., Any]) -> bool:
     """Whether a lookup of the loop is the program's own; otherwise it is the system's, in a thread of the loop."""
-    return method.__module__.partition(".")[0] not in ("asyncio", "uvloop")
+    return str(method.__module__).partition(".")[0] not in ("asyncio", "uvloop")
 
 
 def check_port(port: int) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from typing import Any
 
 import pytest
 
 from aioproducer.config.producer_config import ProducerConfig
+from aioproducer.net import resolver
 from aioproducer.net.resolver import LAST_PORT, resolve
 from aioproducer.net.route import addresses_of
 
@@ -51,6 +53,27 @@ async def test_a_loop_may_have_another_way_to_look_names_up(monkeypatch: pytest.
     loop = asyncio.get_running_loop()
     monkeypatch.setattr(type(loop), "getaddrinfo", lambda _, *args, **options: getaddrinfo(*args, **options))
     assert await resolve(loop, "kafka", 9092) == ["10.0.0.5"]
+
+
+def test_a_loop_that_is_compiled_may_not_say_where_its_method_is_from() -> None:
+    built_in: Any = [].append
+    assert built_in.__module__ is None
+    assert resolver._is_replaced(built_in)
+
+
+async def test_other_threads_may_look_names_up_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each with a loop of its own; whoever finds a closed one forgets its lookups."""
+
+    class Closed:
+        def is_closed(self) -> bool:  # another thread has its turn, begins a lookup and forgets this one
+            under_way[object()] = under_way.pop(key)
+            return True
+
+    loop: Any = asyncio.get_running_loop()
+    under_way: dict[Any, Any] = {}
+    under_way[key := (Closed(), "kafka")] = loop.create_future()
+    monkeypatch.setattr(resolver, "_under_way", under_way)
+    assert set(await resolve(loop, "localhost", 1)) <= {"127.0.0.1", "::1"}
 
 
 @pytest.mark.parametrize("port", [-1, LAST_PORT + 1])
