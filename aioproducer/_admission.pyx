@@ -50,6 +50,8 @@ from aioproducer._running_loop cimport aiop_running_loop
 
 from aioproducer.errors import RecordTooLargeError, SerializationError, SerializerNotReadyError, WrongLoopError
 
+REFUSED = (RecordTooLargeError, SerializationError)     # errors of the record itself
+
 cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
 
@@ -451,16 +453,20 @@ cdef class Admission:
         if not self.admits():
             self._refuse()
         cdef Delivery delivery
-        if headers is not None:
-            headers = lasting_headers(headers, topic)
-        if self.direct:
-            delivery = self.admit(topic, value, key, partition, headers, timestamp_ms, False)
-            if delivery is not None:
-                return delivery
-        elif self.serializing:
-            delivery = self.admit_serialized(topic, value, key, partition, headers, timestamp_ms, False)
-            if delivery is not None:
-                return delivery
+        try:
+            if headers is not None:
+                headers = lasting_headers(headers, topic)
+            if self.direct:
+                delivery = self.admit(topic, value, key, partition, headers, timestamp_ms, False)
+                if delivery is not None:
+                    return delivery
+            elif self.serializing:
+                delivery = self.admit_serialized(topic, value, key, partition, headers, timestamp_ms, False)
+                if delivery is not None:
+                    return delivery
+        except REFUSED as error:
+            error._is_about(topic)
+            raise
         return self._submit_now_slow(topic, value, key, partition, headers, timestamp_ms)
 
     @cython.binding(True)
@@ -690,6 +696,8 @@ cdef class Submission:
 
     cdef int fault(self, error, void** result) except -1:
         """Raise the record's error, after yielding to the loop if a turn is due."""
+        if isinstance(error, REFUSED):
+            error._is_about(self.topic)
         self.end()
         if isinstance(error, StopIteration):    # the caller would take it for a normal end, or wait forever
             stopped, error = error, RuntimeError("coroutine raised StopIteration")

@@ -4,7 +4,7 @@ from typing import Any, final
 
 from aioproducer._admission import Admission
 from aioproducer._tally import Tally
-from aioproducer.errors import SerializationError
+from aioproducer.errors import KafkaError, SerializationError
 from aioproducer.records import Record
 
 class CorruptArrowError(SerializationError):
@@ -73,7 +73,7 @@ class ArrowFeed:
     def refuse(self, error: Exception) -> None:
         """Fail that row, and go on with the next."""
 
-    def next_record(self) -> Record | Exception | None:
+    def next_record(self) -> Record | KafkaError | None:
         """The next row as a Record with str and bytes, or the row's error; None if ``fetch`` must be called first.
 
         Raises:

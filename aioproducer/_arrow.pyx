@@ -791,7 +791,11 @@ cdef class ArrowFeed:
             self.producer.queueing = queueing
 
     def refuse(self, error):
-        self.tally.refuse(error)
+        try:
+            self.find_topic(self.base + self.row)
+            self.tally.refuse(error, self.row_topic)
+        except SerializationError:      # there is none, which may be the error itself
+            self.tally.refuse(error)
         self.row += 1
 
     # --- rows as Python objects ---------------------------------------------------------------------------------------
@@ -808,6 +812,7 @@ cdef class ArrowFeed:
             return None
         at = self.base + self.row
         self.row += 1
+        self.row_topic = None
         try:
             self.find_topic(at)
             if self.partition is not None:
@@ -825,6 +830,7 @@ cdef class ArrowFeed:
         except CorruptArrowError:
             raise
         except KafkaError as error:
+            error._is_about(self.row_topic)
             return error
 
     def header_list(self, int64_t at):

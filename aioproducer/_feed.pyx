@@ -117,7 +117,8 @@ cdef class RecordFeed:
             cause = error
             error = SerializationError(f"a record for topic {self.topic!r} can't be read: {type(cause).__name__}")
             error.__cause__ = cause
-        self.tally.refuse(error)
+        topic = self.held.topic if isinstance(self.held, Record) else None
+        self.tally.refuse(error, self.topic if topic is None else topic)
         self.held = None
         self.holds = False
         self.headers = None

@@ -37,8 +37,8 @@ class Tally:
 
     @property
     def abandoned(self) -> bool: ...
-    def refuse(self, error: Exception) -> None:
-        """Book the next row as failed, never admitted."""
+    def refuse(self, error: KafkaError, topic: object = None) -> None:
+        """Book the next row, of this topic, as failed, never admitted."""
 
     def ended(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
         """A future that is done once all admitted records have ended; no record may be admitted after this call."""

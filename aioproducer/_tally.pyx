@@ -97,8 +97,9 @@ cdef class Tally:
     def pending(self):
         return self.unended()
 
-    def refuse(self, error):
+    def refuse(self, error, topic=None):
         """Book the next row as failed, never admitted."""
+        error._is_about(topic)
         self.keep(self.rows, error)
         self.rows += 1
         self.failed += 1

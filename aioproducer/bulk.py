@@ -357,13 +357,13 @@ class BulkSend:
             if delivery is None:
                 delivery = await submit(*fields, False)
         except KafkaError as error:
-            self.tally.refuse(error)
+            self.tally.refuse(error, topic)
             if self._stops(error, name):
                 raise _Stopped(error) from error
         except Exception as error:
             refused = SerializationError(f"a record for topic {topic!r} can't be read: {type(error).__name__}")
             refused.__cause__ = error
-            self.tally.refuse(refused)
+            self.tally.refuse(refused, topic)
         else:
             count_in(delivery, self.tally)
         if self._admission._turn_is_due:

@@ -111,6 +111,11 @@ class KafkaError(Exception):
         twin.__cause__ = self.__cause__
         return twin
 
+    def _is_about(self, topic: object) -> None:
+        """Note the topic of the record that was refused, if it is not known yet; anything but a str is none."""
+        if self.topic is None and isinstance(topic, str):
+            self.topic = topic
+
     def marked(self, *, abortable: bool = False, fatal: bool = False) -> Self:
         """A copy that says what this error means for a transaction, if the class alone does not."""
         twin = self.__copy__()

@@ -143,8 +143,7 @@ class SlowAdmission(Admission[Key_contra, Value_contra]):
     def _not_admitted(self, record: Record, error: BaseException) -> None:
         """Tell the interceptors that a record was not admitted; the error may be a cancellation or the user's."""
         told = error if isinstance(error, KafkaError) else KafkaError("given up before it was in the buffer")
-        if told.topic is None and isinstance(record.topic, str):
-            told.topic = record.topic
+        told._is_about(record.topic)
         self._preparation.ended(None, told, record.headers)
 
     def _admit_prepared_now(self, engine: Engine, record: Record) -> Delivery:

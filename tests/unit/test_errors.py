@@ -9,9 +9,10 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from aioproducer import BatchResult, errors
+from aioproducer import BatchResult, Producer, Record, errors
 from aioproducer.error_codes import CODES as TABLE
 from aioproducer.errors import (
     BootstrapError,
@@ -35,6 +36,7 @@ from aioproducer.errors import (
     error_class,
     excerpt,
 )
+from aioproducer.testing import FakeCluster
 
 CODES = [code for code, *_ in TABLE]
 
@@ -465,3 +467,44 @@ def test_group_can_be_caught_as_a_kafka_error() -> None:
 def test_what_others_say_is_shown_in_one_short_line(said: str, shown: str) -> None:
     """Otherwise peers could inject lines into a log, or fill it."""
     assert excerpt(said) == shown
+
+
+USER_CODE: dict[str, dict[str, Any]] = {
+    "compiled": {},
+    "with a serializer": {"key_serializer": lambda key: key},
+    "with a partitioner": {"partitioner_class": lambda *_: 0},
+}
+
+
+@pytest.mark.parametrize("configs", USER_CODE.values(), ids=USER_CODE)
+async def test_the_error_of_a_refused_record_has_its_topic(
+    fake_kafka_cluster: FakeCluster, configs: dict[str, Any]
+) -> None:
+    """However it was sent; also a topic of its own, in a call about many."""
+    async with Producer(
+        bootstrap_servers=fake_kafka_cluster.bootstrap_servers, max_request_size=1_000, **configs
+    ) as producer:
+        for topic in ("orders", "others"):
+            await producer.partitions_for(topic)
+        told: list[KafkaError] = []
+        for refused in ({"value": bytes(5_000)}, {"value": b"", "headers": 7}, {"value": b"", "timestamp_ms": -1}):
+            with pytest.raises(KafkaError) as at_once:
+                producer.submit_nowait("orders", **refused)
+            told.append(at_once.value)
+            for call in (producer.submit, producer.send):
+                with pytest.raises(KafkaError) as raised:
+                    await call("orders", **refused)
+                told.append(raised.value)
+        with pytest.raises(KafkaError) as of_no_topic:
+            producer.submit_nowait(7, b"")  # type: ignore[arg-type]
+        many = await producer.send_many(
+            "orders",
+            [Record(b"", topic=topic, timestamp_ms=-1) for topic in (None, "others", 7)],  # type: ignore[arg-type]
+            raise_on_error=False,
+        )
+        table = pa.table({"value": [bytes(5_000)] * 3, "topic": [b"orders", b"others", b"\xff"]})
+        rows = await producer.send_arrow(None, table, topic_column="topic", raise_on_error=False)
+    assert [(error.topic, error.partition) for error in told] == [("orders", None)] * 9
+    assert of_no_topic.value.topic is None
+    for result in (many, rows):
+        assert [getattr(error, "topic", "") for _, error in result.errors] == ["orders", "others", None]
