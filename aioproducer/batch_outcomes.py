@@ -315,7 +315,7 @@ class BatchOutcomes:
         self._warned_ms = {each: ms for each, ms in self._warned_ms.items() if now_ms < ms + WARN_EVERY_MS}
         if key not in self._warned_ms:
             self._warned_ms[key] = now_ms
-            logger.warning("%s; %s", error, more)
+            logger.warning("%s; %s", str(error), more)
 
     def _split(self, batch: ProducerBatch, now_ms: int) -> None:
         """Split a batch that the broker rejected as too large, and queue the pieces in its place."""
