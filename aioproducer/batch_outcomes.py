@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from aioproducer._outcomes import acknowledge, acknowledge_good
 from aioproducer.backoff import ExponentialBackoff
+from aioproducer.error_codes import Code
 from aioproducer.errors import BrokerError, DeliveryTimeoutError, KafkaError, broker_error, error_class, excerpt
 from aioproducer.transaction.state import aborted
 
@@ -38,22 +39,15 @@ if TYPE_CHECKING:
 
 logger: logging.Logger = logging.getLogger("aioproducer.batch_outcomes")
 
-OUT_OF_ORDER_SEQUENCE_NUMBER = 45
-DUPLICATE_SEQUENCE_NUMBER = 46
-INVALID_PRODUCER_EPOCH = 47
-INVALID_PRODUCER_ID_MAPPING = 49
-UNKNOWN_PRODUCER_ID = 59
-INVALID_RECORD = 87
-TOO_LARGE = frozenset((10, 18))
-"""MESSAGE_TOO_LARGE: above the topic's limit; RECORD_LIST_TOO_LARGE: above the size of one log segment."""
-LOST_STATE = frozenset((OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID))
+TOO_LARGE = frozenset((Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE))
+"""Above the topic's limit, or above the size of one log segment."""
+LOST_STATE = frozenset((Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.UNKNOWN_PRODUCER_ID))
 """Codes that prove a numbered batch is not in the log; resending it in order, or an epoch bump, cures them."""
-IDENTITY_REFUSED = frozenset((INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING))
+IDENTITY_REFUSED = frozenset((Code.INVALID_PRODUCER_EPOCH, Code.INVALID_PRODUCER_ID_MAPPING))
 """The cluster has another epoch or id for this producer; in transactions the coordinator can say why."""
 NUMBER_REFUSED = LOST_STATE | IDENTITY_REFUSED
 """Codes about the batch's id, epoch and sequence, which another batch with the same ones would get as well."""
 
-CONCURRENT_TRANSACTIONS = 51
 WARN_FROM_ATTEMPTS = 5
 """How often a broker refuses a batch before that is worth a warning: with the default back-off, in 1.5 s."""
 WARN_EVERY_MS = 60_000
@@ -120,7 +114,7 @@ class BatchOutcomes:
         Args:
             broker: the one that answered, for messages.
         """
-        if answer.error_code in (0, DUPLICATE_SEQUENCE_NUMBER):
+        if answer.error_code in (0, Code.DUPLICATE_SEQUENCE_NUMBER):
             offset = answer.base_offset if answer.error_code == 0 else -1
             self.acknowledge(batch, offset, answer.log_append_time_ms)
             return None
@@ -290,7 +284,7 @@ class BatchOutcomes:
             return
         batch.last_error = error
         self._metrics.record_retries(batch.topic, batch.record_count, now_ms)
-        backoff = self._busy_backoff if error.code == CONCURRENT_TRANSACTIONS else self._backoff
+        backoff = self._busy_backoff if error.code == Code.CONCURRENT_TRANSACTIONS else self._backoff
         # The batch has ended by delivery_timeout_ms; the configured back-off may exceed the largest time.
         delay_ms = min(backoff.delay_ms(batch.attempts - 1, self._rng), self._delivery_timeout_ms)
         self._accumulator.requeue(batch, now_ms, now_ms + delay_ms)
@@ -354,8 +348,8 @@ def _by_record(batch: ProducerBatch, error: KafkaError, named: dict[int, str | N
     if not named:
         return None
     where, in_log = f"{batch.topic}-{batch.partition}", batch.maybe_written
-    kind = type(error) if len(named) == 1 else error_class(INVALID_RECORD)
-    shared = error_class(INVALID_RECORD)(
+    kind = type(error) if len(named) == 1 else error_class(Code.INVALID_RECORD)
+    shared = error_class(Code.INVALID_RECORD)(
         f"{where}: part of a batch with invalid records; this one was not among them", maybe_written=in_log
     )
     return {

@@ -16,6 +16,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from aioproducer.backoff import ExponentialBackoff
 from aioproducer.config.producer_config import ProducerConfig
+from aioproducer.error_codes import Code
 from aioproducer.errors import (
     KafkaError,
     ProducerClosedError,
@@ -37,8 +38,9 @@ KINDS = {GROUP: "group", TRANSACTION: "transactional id"}
 KEYS_SINCE_VERSION = 4
 MOST_TOPICS = 5
 """The most topics that a message names."""
-CONCURRENT_TRANSACTIONS = 51
-IN_DOUBT = frozenset({-1, 7, 15, 16})
+IN_DOUBT = frozenset(
+    (Code.UNKNOWN_SERVER_ERROR, Code.REQUEST_TIMED_OUT, Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR)
+)
 """Codes of a coordinator that could not write its log in time, or lost it; the next one may find the write there."""
 BUSY_BACKOFF_MS = 20
 """The first wait for a coordinator that is still ending the previous transaction, which takes milliseconds."""
@@ -158,7 +160,7 @@ class Coordinators:
                 told.maybe_written = doubtful or maybe_done
                 raise told
             logger.info("%s for %s %r will be retried: %s", type(request).__name__, KINDS[kind], key, str(error))
-            backoff = self._busy_backoff if error.code == CONCURRENT_TRANSACTIONS else self._backoff
+            backoff = self._busy_backoff if error.code == Code.CONCURRENT_TRANSACTIONS else self._backoff
             await asyncio.sleep(backoff.delay_ms(attempts, self._rng) / 1000)
             attempts += 1
 

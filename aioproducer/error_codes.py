@@ -3,6 +3,11 @@
 Source: org.apache.kafka.common.protocol.Errors of Kafka 4.3; DelayedProduce and ReplicaManager for the doubt.
 """
 
+from __future__ import annotations
+
+import enum
+from typing import Self
+
 FLAGS = {
     "R": "retriable",
     "M": "refresh_metadata",
@@ -14,140 +19,152 @@ FLAGS = {
 """Flags of a row: N, a new producer may start again (KIP-1050); ``?``, the broker may send the code after the leader
 has appended, e.g. when it lost the leadership or the disk, or timed out waiting for the followers (acks=all)."""
 
-CODES: tuple[tuple[int, str, str, str], ...] = (
-    (-1, "UNKNOWN_SERVER_ERROR", "A?", "the broker failed in a way it has no code for; its log says more"),
-    (1, "OFFSET_OUT_OF_RANGE", "", "the offset is outside the partition's log"),
-    (2, "CORRUPT_MESSAGE", "R", "the batch arrived damaged, or a compacted topic got a record without a key"),
-    (3, "UNKNOWN_TOPIC_OR_PARTITION", "RM?", "the broker does not know the topic or the partition"),
-    (4, "INVALID_FETCH_SIZE", "", "the fetch size is not valid"),
-    (5, "LEADER_NOT_AVAILABLE", "RM", "the partition has no leader at the moment"),
-    (6, "NOT_LEADER_OR_FOLLOWER", "RM?", "the broker is not, or no longer, the leader of the partition"),
-    (7, "REQUEST_TIMED_OUT", "R?", "no answer in time, or the replicas did not confirm in time"),
-    (8, "BROKER_NOT_AVAILABLE", "", "the broker is not available"),
-    (9, "REPLICA_NOT_AVAILABLE", "RM", "the broker has no replica of the partition"),
-    (10, "MESSAGE_TOO_LARGE", "", "the batch is larger than the topic's max.message.bytes"),
-    (11, "STALE_CONTROLLER_EPOCH", "", "the controller has moved"),
-    (12, "OFFSET_METADATA_TOO_LARGE", "", "the metadata text of a committed offset is too long"),
-    (13, "NETWORK_EXCEPTION", "RM?", "the connection ended before the answer"),
-    (14, "COORDINATOR_LOAD_IN_PROGRESS", "R", "the coordinator is still loading its state"),
-    (15, "COORDINATOR_NOT_AVAILABLE", "R", "there is no coordinator at the moment"),
-    (16, "NOT_COORDINATOR", "R", "the broker is not, or no longer, the coordinator"),
-    (17, "INVALID_TOPIC_EXCEPTION", "", "the topic's name is not valid, or the topic is not for producers"),
-    (18, "RECORD_LIST_TOO_LARGE", "", "the batch is larger than a segment of the log (segment.bytes)"),
-    (19, "NOT_ENOUGH_REPLICAS", "R", "fewer replicas are in sync than min.insync.replicas asks for"),
-    (20, "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "R?", "the leader has the batch, but too few replicas are in sync"),
-    (21, "INVALID_REQUIRED_ACKS", "", "acks is neither 0, 1 nor all"),
-    (22, "ILLEGAL_GENERATION", "AN", "the consumer group has moved on to another generation"),
-    (23, "INCONSISTENT_GROUP_PROTOCOL", "", "the group member's protocols do not fit those of the group"),
-    (24, "INVALID_GROUP_ID", "", "the group id is not valid"),
-    (25, "UNKNOWN_MEMBER_ID", "AN", "the coordinator does not know this member of the group"),
-    (26, "INVALID_SESSION_TIMEOUT", "", "the session timeout is outside the broker's limits"),
-    (27, "REBALANCE_IN_PROGRESS", "", "the group is rebalancing"),
-    (28, "INVALID_COMMIT_OFFSET_SIZE", "", "the data of the committed offset is too large"),
-    (29, "TOPIC_AUTHORIZATION_FAILED", "A", "the principal may not write to the topic"),
-    (30, "GROUP_AUTHORIZATION_FAILED", "A", "the principal may not use the consumer group"),
-    (31, "CLUSTER_AUTHORIZATION_FAILED", "F", "the principal may not do this on the cluster"),
-    (32, "INVALID_TIMESTAMP", "", "the timestamp is outside what the topic allows (message.timestamp.*.max.ms)"),
-    (33, "UNSUPPORTED_SASL_MECHANISM", "", "the broker does not offer this SASL mechanism"),
-    (34, "ILLEGAL_SASL_STATE", "", "the request does not fit the state of the SASL exchange"),
-    (35, "UNSUPPORTED_VERSION", "F", "the broker does not support a usable version of the request"),
-    (36, "TOPIC_ALREADY_EXISTS", "", "there is already a topic with this name"),
-    (37, "INVALID_PARTITIONS", "", "the number of partitions is not valid"),
-    (38, "INVALID_REPLICATION_FACTOR", "", "the replication factor is below 1 or above the number of brokers"),
-    (39, "INVALID_REPLICA_ASSIGNMENT", "", "the assignment of replicas is not valid"),
-    (40, "INVALID_CONFIG", "", "a config of the topic or the broker is not valid"),
-    (41, "NOT_CONTROLLER", "R", "the broker is not the controller"),
-    (42, "INVALID_REQUEST", "", "the broker could not make sense of the request; its log says more"),
-    (43, "UNSUPPORTED_FOR_MESSAGE_FORMAT", "", "the topic's message format is too old for this"),
-    (44, "POLICY_VIOLATION", "", "a policy of the cluster forbids it"),
-    (45, "OUT_OF_ORDER_SEQUENCE_NUMBER", "", "the batch does not follow the last one that the broker has"),
-    (46, "DUPLICATE_SEQUENCE_NUMBER", "?", "the broker already has the batch, which counts as success"),
-    (47, "INVALID_PRODUCER_EPOCH", "AN", "the batch has an older epoch than the one the broker knows"),
-    (48, "INVALID_TXN_STATE", "A", "the state of the transaction does not allow this"),
-    (49, "INVALID_PRODUCER_ID_MAPPING", "AN", "the producer id no longer belongs to the transactional id"),
-    (50, "INVALID_TRANSACTION_TIMEOUT", "F", "the broker's transaction.max.timeout.ms is below transaction_timeout_ms"),
-    (51, "CONCURRENT_TRANSACTIONS", "R", "the coordinator is still ending the previous transaction"),
-    (52, "TRANSACTION_COORDINATOR_FENCED", "", "a newer transaction coordinator has taken over"),
-    (53, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "F", "the principal may not use the transactional id"),
-    (54, "SECURITY_DISABLED", "", "security features are off"),
-    (55, "OPERATION_NOT_ATTEMPTED", "A", "another part of the same request failed, so this one was not tried"),
-    (56, "KAFKA_STORAGE_ERROR", "RM?", "the broker lost the disk that holds the partition"),
-    (57, "LOG_DIR_NOT_FOUND", "", "the log directory is not one of the broker's"),
-    (58, "SASL_AUTHENTICATION_FAILED", "", "the broker refused the credentials"),
-    (59, "UNKNOWN_PRODUCER_ID", "A", "the broker holds no state of the producer for this partition"),
-    (60, "REASSIGNMENT_IN_PROGRESS", "", "the partition is being reassigned"),
-    (61, "DELEGATION_TOKEN_AUTH_DISABLED", "", "delegation tokens are off"),
-    (62, "DELEGATION_TOKEN_NOT_FOUND", "", "the broker does not know the delegation token"),
-    (63, "DELEGATION_TOKEN_OWNER_MISMATCH", "", "the principal neither owns nor may renew the delegation token"),
-    (64, "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED", "", "this connection may not ask for delegation tokens"),
-    (65, "DELEGATION_TOKEN_AUTHORIZATION_FAILED", "", "the principal may not use the delegation token"),
-    (66, "DELEGATION_TOKEN_EXPIRED", "", "the delegation token has expired"),
-    (67, "INVALID_PRINCIPAL_TYPE", "", "the type of principal is not supported"),
-    (68, "NON_EMPTY_GROUP", "", "the group still has members"),
-    (69, "GROUP_ID_NOT_FOUND", "", "there is no group with this id"),
-    (70, "FETCH_SESSION_ID_NOT_FOUND", "R", "the broker does not know the fetch session"),
-    (71, "INVALID_FETCH_SESSION_EPOCH", "R", "the epoch of the fetch session is not valid"),
-    (72, "LISTENER_NOT_FOUND", "RM", "the leader has no listener of the kind this connection uses"),
-    (73, "TOPIC_DELETION_DISABLED", "", "topics may not be deleted"),
-    (74, "FENCED_LEADER_EPOCH", "RM", "the leader epoch is older than the broker's"),
-    (75, "UNKNOWN_LEADER_EPOCH", "R", "the leader epoch is newer than the broker's"),
-    (76, "UNSUPPORTED_COMPRESSION_TYPE", "", "the broker does not accept this compression type"),
-    (77, "STALE_BROKER_EPOCH", "", "the broker's epoch has changed"),
-    (78, "OFFSET_NOT_AVAILABLE", "R", "a new leader does not know its offsets yet"),
-    (79, "MEMBER_ID_REQUIRED", "", "the group member needs an id first"),
-    (80, "PREFERRED_LEADER_NOT_AVAILABLE", "RM", "the preferred leader is not available"),
-    (81, "GROUP_MAX_SIZE_REACHED", "", "the group is full"),
-    (82, "FENCED_INSTANCE_ID", "AN", "another member has taken the group instance id"),
-    (83, "ELIGIBLE_LEADERS_NOT_AVAILABLE", "RM", "no replica may become the leader"),
-    (84, "ELECTION_NOT_NEEDED", "RM", "the partition needs no leader election"),
-    (85, "NO_REASSIGNMENT_IN_PROGRESS", "", "the partition is not being reassigned"),
-    (86, "GROUP_SUBSCRIBED_TO_TOPIC", "", "the group is subscribed to the topic whose offsets were to be deleted"),
-    (87, "INVALID_RECORD", "", "the broker's checks refused the record"),
-    (88, "UNSTABLE_OFFSET_COMMIT", "R", "a transaction that holds offsets of the group is open"),
-    (89, "THROTTLING_QUOTA_EXCEEDED", "R", "a quota is used up"),
-    (90, "PRODUCER_FENCED", "FN", "a newer producer with the same transactional id has taken over"),
-    (91, "RESOURCE_NOT_FOUND", "", "the resource does not exist"),
-    (92, "DUPLICATE_RESOURCE", "", "the request names a resource twice"),
-    (93, "UNACCEPTABLE_CREDENTIAL", "", "the credential does not meet the rules"),
-    (94, "INCONSISTENT_VOTER_SET", "", "sender or receiver is not among the expected voters"),
-    (95, "INVALID_UPDATE_VERSION", "", "the version of the update is not valid"),
-    (96, "FEATURE_UPDATE_FAILED", "", "the finalized features could not be changed"),
-    (97, "PRINCIPAL_DESERIALIZATION_FAILURE", "", "a forwarded request has a principal that can't be read"),
-    (98, "SNAPSHOT_NOT_FOUND", "", "the snapshot does not exist"),
-    (99, "POSITION_OUT_OF_RANGE", "", "the position is outside the snapshot"),
-    (100, "UNKNOWN_TOPIC_ID", "RM", "the broker does not know the topic id"),
-    (101, "DUPLICATE_BROKER_REGISTRATION", "", "the broker id is taken"),
-    (102, "BROKER_ID_NOT_REGISTERED", "", "no broker with this id is registered"),
-    (103, "INCONSISTENT_TOPIC_ID", "RM", "the topic id is not that of the partition's log"),
-    (104, "INCONSISTENT_CLUSTER_ID", "", "the cluster id is not that of this cluster"),
-    (105, "TRANSACTIONAL_ID_NOT_FOUND", "", "the coordinator does not know the transactional id"),
-    (106, "FETCH_SESSION_TOPIC_ID_ERROR", "R", "the fetch session mixes topics with and without ids"),
-    (107, "INELIGIBLE_REPLICA", "", "a replica may not be in the in-sync set"),
-    (108, "NEW_LEADER_ELECTED", "", "the partition's state was changed, but its leader is now another one"),
-    (109, "OFFSET_MOVED_TO_TIERED_STORAGE", "", "the offset is in tiered storage only"),
-    (110, "FENCED_MEMBER_EPOCH", "", "the coordinator has fenced the group member"),
-    (111, "UNRELEASED_INSTANCE_ID", "", "another member still holds the group instance id"),
-    (112, "UNSUPPORTED_ASSIGNOR", "", "the group does not support the assignor"),
-    (113, "STALE_MEMBER_EPOCH", "", "the group member's epoch is old"),
-    (114, "MISMATCHED_ENDPOINT_TYPE", "", "the request is for another kind of endpoint"),
-    (115, "UNSUPPORTED_ENDPOINT_TYPE", "", "the kind of endpoint is not supported"),
-    (116, "UNKNOWN_CONTROLLER_ID", "", "there is no controller with this id"),
-    (117, "UNKNOWN_SUBSCRIPTION_ID", "", "the telemetry subscription has changed"),
-    (118, "TELEMETRY_TOO_LARGE", "", "the pushed metrics are larger than the broker accepts"),
-    (119, "INVALID_REGISTRATION", "", "the controller refused the registration"),
-    (120, "TRANSACTION_ABORTABLE", "A", "the transaction can't go on; abort it, then begin another"),
-    (121, "INVALID_RECORD_STATE", "", "the record's state does not allow this acknowledgement"),
-    (122, "SHARE_SESSION_NOT_FOUND", "R", "the broker does not know the share session"),
-    (123, "INVALID_SHARE_SESSION_EPOCH", "R", "the epoch of the share session is not valid"),
-    (124, "FENCED_STATE_EPOCH", "", "the epoch of the share group's state is old"),
-    (125, "INVALID_VOTER_KEY", "", "the voter's key is not that of the replica"),
-    (126, "DUPLICATE_VOTER", "", "the voter is already in the set"),
-    (127, "VOTER_NOT_FOUND", "", "the voter is not in the set"),
-    (128, "INVALID_REGULAR_EXPRESSION", "", "the regular expression is not valid"),
-    (129, "REBOOTSTRAP_REQUIRED", "", "the client's metadata is beyond repair; bootstrap again"),
-    (130, "STREAMS_INVALID_TOPOLOGY", "", "the topology is not valid"),
-    (131, "STREAMS_INVALID_TOPOLOGY_EPOCH", "", "the epoch of the topology is not valid"),
-    (132, "STREAMS_TOPOLOGY_FENCED", "", "the epoch of the topology is old"),
-    (133, "SHARE_SESSION_LIMIT_REACHED", "R", "the broker can't hold any more share sessions"),
-)
-"""A row per code: number, Kafka's name, flags, meaning."""
+
+@enum.unique
+class Code(enum.IntEnum):
+    """A row per code: Kafka's name, number, flags, meaning. It equals the plain number in a broker's answer."""
+
+    flags: str
+    meaning: str
+
+    def __new__(cls, number: int, flags: str, meaning: str) -> Self:
+        code = int.__new__(cls, number)
+        code._value_ = number
+        code.flags = flags
+        code.meaning = meaning
+        return code
+
+    UNKNOWN_SERVER_ERROR = -1, "A?", "the broker failed in a way it has no code for; its log says more"
+    OFFSET_OUT_OF_RANGE = 1, "", "the offset is outside the partition's log"
+    CORRUPT_MESSAGE = 2, "R", "the batch arrived damaged, or a compacted topic got a record without a key"
+    UNKNOWN_TOPIC_OR_PARTITION = 3, "RM?", "the broker does not know the topic or the partition"
+    INVALID_FETCH_SIZE = 4, "", "the fetch size is not valid"
+    LEADER_NOT_AVAILABLE = 5, "RM", "the partition has no leader at the moment"
+    NOT_LEADER_OR_FOLLOWER = 6, "RM?", "the broker is not, or no longer, the leader of the partition"
+    REQUEST_TIMED_OUT = 7, "R?", "no answer in time, or the replicas did not confirm in time"
+    BROKER_NOT_AVAILABLE = 8, "", "the broker is not available"
+    REPLICA_NOT_AVAILABLE = 9, "RM", "the broker has no replica of the partition"
+    MESSAGE_TOO_LARGE = 10, "", "the batch is larger than the topic's max.message.bytes"
+    STALE_CONTROLLER_EPOCH = 11, "", "the controller has moved"
+    OFFSET_METADATA_TOO_LARGE = 12, "", "the metadata text of a committed offset is too long"
+    NETWORK_EXCEPTION = 13, "RM?", "the connection ended before the answer"
+    COORDINATOR_LOAD_IN_PROGRESS = 14, "R", "the coordinator is still loading its state"
+    COORDINATOR_NOT_AVAILABLE = 15, "R", "there is no coordinator at the moment"
+    NOT_COORDINATOR = 16, "R", "the broker is not, or no longer, the coordinator"
+    INVALID_TOPIC_EXCEPTION = 17, "", "the topic's name is not valid, or the topic is not for producers"
+    RECORD_LIST_TOO_LARGE = 18, "", "the batch is larger than a segment of the log (segment.bytes)"
+    NOT_ENOUGH_REPLICAS = 19, "R", "fewer replicas are in sync than min.insync.replicas asks for"
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20, "R?", "the leader has the batch, but too few replicas are in sync"
+    INVALID_REQUIRED_ACKS = 21, "", "acks is neither 0, 1 nor all"
+    ILLEGAL_GENERATION = 22, "AN", "the consumer group has moved on to another generation"
+    INCONSISTENT_GROUP_PROTOCOL = 23, "", "the group member's protocols do not fit those of the group"
+    INVALID_GROUP_ID = 24, "", "the group id is not valid"
+    UNKNOWN_MEMBER_ID = 25, "AN", "the coordinator does not know this member of the group"
+    INVALID_SESSION_TIMEOUT = 26, "", "the session timeout is outside the broker's limits"
+    REBALANCE_IN_PROGRESS = 27, "", "the group is rebalancing"
+    INVALID_COMMIT_OFFSET_SIZE = 28, "", "the data of the committed offset is too large"
+    TOPIC_AUTHORIZATION_FAILED = 29, "A", "the principal may not write to the topic"
+    GROUP_AUTHORIZATION_FAILED = 30, "A", "the principal may not use the consumer group"
+    CLUSTER_AUTHORIZATION_FAILED = 31, "F", "the principal may not do this on the cluster"
+    INVALID_TIMESTAMP = 32, "", "the timestamp is outside what the topic allows (message.timestamp.*.max.ms)"
+    UNSUPPORTED_SASL_MECHANISM = 33, "", "the broker does not offer this SASL mechanism"
+    ILLEGAL_SASL_STATE = 34, "", "the request does not fit the state of the SASL exchange"
+    UNSUPPORTED_VERSION = 35, "F", "the broker does not support a usable version of the request"
+    TOPIC_ALREADY_EXISTS = 36, "", "there is already a topic with this name"
+    INVALID_PARTITIONS = 37, "", "the number of partitions is not valid"
+    INVALID_REPLICATION_FACTOR = 38, "", "the replication factor is below 1 or above the number of brokers"
+    INVALID_REPLICA_ASSIGNMENT = 39, "", "the assignment of replicas is not valid"
+    INVALID_CONFIG = 40, "", "a config of the topic or the broker is not valid"
+    NOT_CONTROLLER = 41, "R", "the broker is not the controller"
+    INVALID_REQUEST = 42, "", "the broker could not make sense of the request; its log says more"
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43, "", "the topic's message format is too old for this"
+    POLICY_VIOLATION = 44, "", "a policy of the cluster forbids it"
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45, "", "the batch does not follow the last one that the broker has"
+    DUPLICATE_SEQUENCE_NUMBER = 46, "?", "the broker already has the batch, which counts as success"
+    INVALID_PRODUCER_EPOCH = 47, "AN", "the batch has an older epoch than the one the broker knows"
+    INVALID_TXN_STATE = 48, "A", "the state of the transaction does not allow this"
+    INVALID_PRODUCER_ID_MAPPING = 49, "AN", "the producer id no longer belongs to the transactional id"
+    INVALID_TRANSACTION_TIMEOUT = 50, "F", "the broker's transaction.max.timeout.ms is below transaction_timeout_ms"
+    CONCURRENT_TRANSACTIONS = 51, "R", "the coordinator is still ending the previous transaction"
+    TRANSACTION_COORDINATOR_FENCED = 52, "", "a newer transaction coordinator has taken over"
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53, "F", "the principal may not use the transactional id"
+    SECURITY_DISABLED = 54, "", "security features are off"
+    OPERATION_NOT_ATTEMPTED = 55, "A", "another part of the same request failed, so this one was not tried"
+    KAFKA_STORAGE_ERROR = 56, "RM?", "the broker lost the disk that holds the partition"
+    LOG_DIR_NOT_FOUND = 57, "", "the log directory is not one of the broker's"
+    SASL_AUTHENTICATION_FAILED = 58, "", "the broker refused the credentials"
+    UNKNOWN_PRODUCER_ID = 59, "A", "the broker holds no state of the producer for this partition"
+    REASSIGNMENT_IN_PROGRESS = 60, "", "the partition is being reassigned"
+    DELEGATION_TOKEN_AUTH_DISABLED = 61, "", "delegation tokens are off"
+    DELEGATION_TOKEN_NOT_FOUND = 62, "", "the broker does not know the delegation token"
+    DELEGATION_TOKEN_OWNER_MISMATCH = 63, "", "the principal neither owns nor may renew the delegation token"
+    DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = 64, "", "this connection may not ask for delegation tokens"
+    DELEGATION_TOKEN_AUTHORIZATION_FAILED = 65, "", "the principal may not use the delegation token"
+    DELEGATION_TOKEN_EXPIRED = 66, "", "the delegation token has expired"
+    INVALID_PRINCIPAL_TYPE = 67, "", "the type of principal is not supported"
+    NON_EMPTY_GROUP = 68, "", "the group still has members"
+    GROUP_ID_NOT_FOUND = 69, "", "there is no group with this id"
+    FETCH_SESSION_ID_NOT_FOUND = 70, "R", "the broker does not know the fetch session"
+    INVALID_FETCH_SESSION_EPOCH = 71, "R", "the epoch of the fetch session is not valid"
+    LISTENER_NOT_FOUND = 72, "RM", "the leader has no listener of the kind this connection uses"
+    TOPIC_DELETION_DISABLED = 73, "", "topics may not be deleted"
+    FENCED_LEADER_EPOCH = 74, "RM", "the leader epoch is older than the broker's"
+    UNKNOWN_LEADER_EPOCH = 75, "R", "the leader epoch is newer than the broker's"
+    UNSUPPORTED_COMPRESSION_TYPE = 76, "", "the broker does not accept this compression type"
+    STALE_BROKER_EPOCH = 77, "", "the broker's epoch has changed"
+    OFFSET_NOT_AVAILABLE = 78, "R", "a new leader does not know its offsets yet"
+    MEMBER_ID_REQUIRED = 79, "", "the group member needs an id first"
+    PREFERRED_LEADER_NOT_AVAILABLE = 80, "RM", "the preferred leader is not available"
+    GROUP_MAX_SIZE_REACHED = 81, "", "the group is full"
+    FENCED_INSTANCE_ID = 82, "AN", "another member has taken the group instance id"
+    ELIGIBLE_LEADERS_NOT_AVAILABLE = 83, "RM", "no replica may become the leader"
+    ELECTION_NOT_NEEDED = 84, "RM", "the partition needs no leader election"
+    NO_REASSIGNMENT_IN_PROGRESS = 85, "", "the partition is not being reassigned"
+    GROUP_SUBSCRIBED_TO_TOPIC = 86, "", "the group is subscribed to the topic whose offsets were to be deleted"
+    INVALID_RECORD = 87, "", "the broker's checks refused the record"
+    UNSTABLE_OFFSET_COMMIT = 88, "R", "a transaction that holds offsets of the group is open"
+    THROTTLING_QUOTA_EXCEEDED = 89, "R", "a quota is used up"
+    PRODUCER_FENCED = 90, "FN", "a newer producer with the same transactional id has taken over"
+    RESOURCE_NOT_FOUND = 91, "", "the resource does not exist"
+    DUPLICATE_RESOURCE = 92, "", "the request names a resource twice"
+    UNACCEPTABLE_CREDENTIAL = 93, "", "the credential does not meet the rules"
+    INCONSISTENT_VOTER_SET = 94, "", "sender or receiver is not among the expected voters"
+    INVALID_UPDATE_VERSION = 95, "", "the version of the update is not valid"
+    FEATURE_UPDATE_FAILED = 96, "", "the finalized features could not be changed"
+    PRINCIPAL_DESERIALIZATION_FAILURE = 97, "", "a forwarded request has a principal that can't be read"
+    SNAPSHOT_NOT_FOUND = 98, "", "the snapshot does not exist"
+    POSITION_OUT_OF_RANGE = 99, "", "the position is outside the snapshot"
+    UNKNOWN_TOPIC_ID = 100, "RM", "the broker does not know the topic id"
+    DUPLICATE_BROKER_REGISTRATION = 101, "", "the broker id is taken"
+    BROKER_ID_NOT_REGISTERED = 102, "", "no broker with this id is registered"
+    INCONSISTENT_TOPIC_ID = 103, "RM", "the topic id is not that of the partition's log"
+    INCONSISTENT_CLUSTER_ID = 104, "", "the cluster id is not that of this cluster"
+    TRANSACTIONAL_ID_NOT_FOUND = 105, "", "the coordinator does not know the transactional id"
+    FETCH_SESSION_TOPIC_ID_ERROR = 106, "R", "the fetch session mixes topics with and without ids"
+    INELIGIBLE_REPLICA = 107, "", "a replica may not be in the in-sync set"
+    NEW_LEADER_ELECTED = 108, "", "the partition's state was changed, but its leader is now another one"
+    OFFSET_MOVED_TO_TIERED_STORAGE = 109, "", "the offset is in tiered storage only"
+    FENCED_MEMBER_EPOCH = 110, "", "the coordinator has fenced the group member"
+    UNRELEASED_INSTANCE_ID = 111, "", "another member still holds the group instance id"
+    UNSUPPORTED_ASSIGNOR = 112, "", "the group does not support the assignor"
+    STALE_MEMBER_EPOCH = 113, "", "the group member's epoch is old"
+    MISMATCHED_ENDPOINT_TYPE = 114, "", "the request is for another kind of endpoint"
+    UNSUPPORTED_ENDPOINT_TYPE = 115, "", "the kind of endpoint is not supported"
+    UNKNOWN_CONTROLLER_ID = 116, "", "there is no controller with this id"
+    UNKNOWN_SUBSCRIPTION_ID = 117, "", "the telemetry subscription has changed"
+    TELEMETRY_TOO_LARGE = 118, "", "the pushed metrics are larger than the broker accepts"
+    INVALID_REGISTRATION = 119, "", "the controller refused the registration"
+    TRANSACTION_ABORTABLE = 120, "A", "the transaction can't go on; abort it, then begin another"
+    INVALID_RECORD_STATE = 121, "", "the record's state does not allow this acknowledgement"
+    SHARE_SESSION_NOT_FOUND = 122, "R", "the broker does not know the share session"
+    INVALID_SHARE_SESSION_EPOCH = 123, "R", "the epoch of the share session is not valid"
+    FENCED_STATE_EPOCH = 124, "", "the epoch of the share group's state is old"
+    INVALID_VOTER_KEY = 125, "", "the voter's key is not that of the replica"
+    DUPLICATE_VOTER = 126, "", "the voter is already in the set"
+    VOTER_NOT_FOUND = 127, "", "the voter is not in the set"
+    INVALID_REGULAR_EXPRESSION = 128, "", "the regular expression is not valid"
+    REBOOTSTRAP_REQUIRED = 129, "", "the client's metadata is beyond repair; bootstrap again"
+    STREAMS_INVALID_TOPOLOGY = 130, "", "the topology is not valid"
+    STREAMS_INVALID_TOPOLOGY_EPOCH = 131, "", "the epoch of the topology is not valid"
+    STREAMS_TOPOLOGY_FENCED = 132, "", "the epoch of the topology is old"
+    SHARE_SESSION_LIMIT_REACHED = 133, "R", "the broker can't hold any more share sessions"

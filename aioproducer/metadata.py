@@ -23,6 +23,7 @@ from typing import TypeVar
 
 from aioproducer.cluster import STEP, Broker, Cluster, ClusterChanges, ClusterTopic, LeaderHint, brokers_of
 from aioproducer.config.producer_config import ProducerConfig
+from aioproducer.error_codes import Code
 from aioproducer.errors import (
     AuthenticationError,
     ConnectionLostError,
@@ -33,7 +34,6 @@ from aioproducer.errors import (
     ProducerFailedError,
     ProtocolError,
     RebootstrapRequiredError,
-    TopicAuthorizationFailedError,
     broker_error,
     error_class,
     excerpt,
@@ -62,9 +62,7 @@ STEP_BYTES = 4_096
 """Bytes of an answer read in one turn of the loop: well under a millisecond."""
 
 _LEGAL_TOPIC = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}\Z")
-UNKNOWN_TOPIC_OR_PARTITION = 3
-LEADER_NOT_AVAILABLE = 5
-_REFUSED = (InvalidTopicError.code, TopicAuthorizationFailedError.code)
+_REFUSED = (Code.INVALID_TOPIC_EXCEPTION, Code.TOPIC_AUTHORIZATION_FAILED)
 
 T = TypeVar("T")
 
@@ -217,8 +215,8 @@ class Metadata:
             return _error_of(topic, known) or self._last_error
         if partition >= len(known.partitions):
             count = len(known.partitions)
-            return broker_error(UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition}: {count} partitions are left")
-        error_code = known.partitions[partition].error_code or LEADER_NOT_AVAILABLE
+            return broker_error(Code.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition}: {count} partitions are left")
+        error_code = known.partitions[partition].error_code or Code.LEADER_NOT_AVAILABLE
         return broker_error(error_code, f"{topic}-{partition}: {_meaning(error_code)}")
 
     async def _answer(self, topic: str, partition: int | None, deadline_ms: int) -> bool:
@@ -396,7 +394,7 @@ class Metadata:
             elif error_code := known.error_code or _partition_error(known):
                 failing[topic] = error_code
             elif self.cluster.has_unknown_leader(topic):
-                failing[topic] = LEADER_NOT_AVAILABLE
+                failing[topic] = Code.LEADER_NOT_AVAILABLE
             elif any((wanted or 0) >= len(known.partitions) for wanted in self._waiters.get(topic, {}).values()):
                 failing[topic] = 0
         return failing

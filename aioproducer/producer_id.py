@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from aioproducer.backoff import ExponentialBackoff
 from aioproducer.config.producer_config import ProducerConfig
+from aioproducer.error_codes import Code
 from aioproducer.errors import (
     AuthenticationError,
     BrokerError,
@@ -29,7 +30,6 @@ from aioproducer.transaction.manager import TransactionManager, is_identity
 
 logger: logging.Logger = logging.getLogger("aioproducer.producer_id")
 
-INVALID_REQUEST = 42
 NO_TRANSACTION_TIMEOUT_MS = 0x7FFFFFFF
 REQUEST = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=NO_TRANSACTION_TIMEOUT_MS)
 
@@ -143,7 +143,7 @@ def _may_pass(error: KafkaError) -> bool:
     if isinstance(error, AuthenticationError):
         return False
     if isinstance(error, BrokerError):
-        return not error.fatal and error.code != INVALID_REQUEST
+        return not error.fatal and error.code != Code.INVALID_REQUEST
     return error.retriable or isinstance(error, ProtocolError)
 
 

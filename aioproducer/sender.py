@@ -29,6 +29,7 @@ from aioproducer._produce import (
 )
 from aioproducer.batch_outcomes import of_batch
 from aioproducer.cluster import Broker, LeaderHint
+from aioproducer.error_codes import Code
 from aioproducer.errors import KafkaError, ProtocolError, UnsupportedVersionError
 from aioproducer.net.apis import throttled_by_client
 from aioproducer.protocol.produce import ProduceRequest
@@ -54,7 +55,7 @@ TOUCHES = 5
 WRITTEN_A_TURN = 1024 * 1024
 """After this many bytes to one broker the loop gets its turn, even if more requests may go: copying takes 0.3 ms."""
 
-HINTED = frozenset((6, 74))
+HINTED = frozenset((Code.NOT_LEADER_OR_FOLLOWER, Code.FENCED_LEADER_EPOCH))
 """Codes with which an answer may name the new leader (KIP-951)."""
 
 

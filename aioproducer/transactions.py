@@ -23,6 +23,7 @@ from typing import Any, Self, Unpack
 from aioproducer.config.keywords import ProducerConfigs
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.coordinator import Coordinators
+from aioproducer.error_codes import Code
 from aioproducer.errors import (
     AlreadyStartedError,
     ConfigError,
@@ -68,7 +69,6 @@ __all__ = [
     "outcome",
 ]
 
-COORDINATOR_LOAD_IN_PROGRESS = 14
 OPEN_STATES = ("Ongoing",)
 LOOK_AGAIN_S = 0.1
 
@@ -229,7 +229,7 @@ class TransactionClient:
         request = ListTransactionsRequest(state_filters=list(states))
         while True:
             response = await self._ask_node(node_id, request, coordinators)
-            if response.error_code != COORDINATOR_LOAD_IN_PROGRESS:
+            if response.error_code != Code.COORDINATOR_LOAD_IN_PROGRESS:
                 break
             await asyncio.sleep(LOOK_AGAIN_S)
         if response.error_code:

@@ -20,10 +20,10 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.doctor import advice, certificates, versions
 from aioproducer.doctor.findings import Finding, Status, Step, said_by
+from aioproducer.error_codes import Code
 from aioproducer.errors import (
     AuthenticationError,
     ConnectionLostError,
-    IllegalSaslStateError,
     KafkaError,
     ProtocolError,
     RequestTimedOutError,
@@ -313,7 +313,7 @@ class Contact:
         else:  # ``ask`` always raises
             connection.abort()
         protocol = self._tools.config.security_protocol
-        if codes == [IllegalSaslStateError.code]:
+        if codes == [Code.ILLEGAL_SASL_STATE]:
             plain = protocol.removeprefix("SASL_")
             self._fail(
                 Step.LOGIN,

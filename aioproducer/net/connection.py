@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 from aioproducer._counts import Traffic
 from aioproducer.config.producer_config import ProducerConfig
+from aioproducer.error_codes import Code
 from aioproducer.errors import (
     AuthenticationError,
     ConnectionLostError,
@@ -56,7 +57,6 @@ Kafka's brokers accept the same from a client then (``sasl.server.max.receive.si
 MAX_CORRELATION_ID = 2147483639
 """Kafka reserves higher numbers for SASL."""
 
-UNSUPPORTED_VERSION = 35
 
 _SIZE = struct.Struct(">i")
 
@@ -285,7 +285,7 @@ class Connection:
         if first_version is None:
             first_version = _common(self.api_versions) if self.knows_versions else ApiVersionsRequest.MAX_VERSION
         response = await self._ask_versions(first_version)
-        if response.error_code == UNSUPPORTED_VERSION:
+        if response.error_code == Code.UNSUPPORTED_VERSION:
             response = await self._ask_versions(_common(response))
         if response.error_code:
             raise not_written(broker_error(response.error_code, f"{self} refused ApiVersions"))

@@ -12,7 +12,8 @@ import ssl
 import struct
 
 from aioproducer.config.producer_config import ProducerConfig
-from aioproducer.errors import AuthenticationError, KafkaError, TlsError, UnsupportedSaslMechanismError, excerpt
+from aioproducer.error_codes import Code
+from aioproducer.errors import AuthenticationError, KafkaError, TlsError, excerpt
 from aioproducer.net.connection import MAX_FRAME_BYTES, Connection, abort
 from aioproducer.net.route import open_stream
 from aioproducer.net.tls import proved_name
@@ -71,7 +72,7 @@ async def login_wanted(connection: Connection) -> AuthenticationError | None:
         response = await connection.request(SaslHandshakeRequest(mechanism=""), version=0)
     except KafkaError:
         return None
-    if response.error_code != UnsupportedSaslMechanismError.code:
+    if response.error_code != Code.UNSUPPORTED_SASL_MECHANISM:
         return None
     offered = excerpt(", ".join(response.mechanisms))
     return AuthenticationError(

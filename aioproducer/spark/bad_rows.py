@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from aioproducer.audit.mark import without_mark
+from aioproducer.error_codes import Code
 from aioproducer.errors import (
     BrokerError,
     InvalidTopicError,
@@ -18,8 +19,15 @@ from aioproducer.records import Record
 REFUSED_BY_THE_PRODUCER = (RecordTooLargeError, SerializationError, InvalidTopicError, MetadataTimeoutError)
 """MetadataTimeoutError only for a partition the topic does not have: a missing topic ends the whole call."""
 
-REFUSED_BY_THE_BROKER = frozenset({10, 18, 32, 44, 87})
-"""MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP, POLICY_VIOLATION, INVALID_RECORD."""
+REFUSED_BY_THE_BROKER = frozenset(
+    (
+        Code.MESSAGE_TOO_LARGE,
+        Code.RECORD_LIST_TOO_LARGE,
+        Code.INVALID_TIMESTAMP,
+        Code.POLICY_VIOLATION,
+        Code.INVALID_RECORD,
+    )
+)
 
 ERROR_HEADER = "aioproducer.error"
 MESSAGE_HEADER = "aioproducer.error.message"

@@ -29,6 +29,7 @@ from collections.abc import Awaitable, Callable
 from aioproducer.compression import Codec
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.deadline import in_seconds
+from aioproducer.error_codes import Code
 from aioproducer.errors import ConfigError, KafkaError, ProducerClosedError, error_class
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.client import NetworkClient
@@ -41,7 +42,6 @@ from aioproducer.telemetry.subscription import (
     AT_ONCE,
     DEFAULT_INTERVAL_MS,
     MAY_PASS,
-    UNSUPPORTED_COMPRESSION_TYPE,
     Subscription,
     readable,
 )
@@ -267,7 +267,7 @@ class ClientTelemetry:
             raise
         if not code:
             report.taken()
-        if code == UNSUPPORTED_COMPRESSION_TYPE:
+        if code == Code.UNSUPPORTED_COMPRESSION_TYPE:
             self._refused_codecs.add(codec.attribute)
         return code
 

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from aioproducer.compression import Codec, codec_by_attribute
+from aioproducer.error_codes import Code
 from aioproducer.errors import ConfigError, ProtocolError
 from aioproducer.metrics import NAMES
 from aioproducer.protocol.get_telemetry_subscriptions import GetTelemetrySubscriptionsResponse
@@ -22,15 +23,17 @@ PREFIX = "org.apache.kafka"
 ALL = ["*"]
 NO_CODEC = 0
 
-UNKNOWN_SUBSCRIPTION_ID, TELEMETRY_TOO_LARGE, THROTTLING_QUOTA_EXCEEDED = 117, 118, 89
-UNSUPPORTED_COMPRESSION_TYPE = 76
-
 MAY_PASS = frozenset(
-    (UNKNOWN_SUBSCRIPTION_ID, TELEMETRY_TOO_LARGE, THROTTLING_QUOTA_EXCEEDED, UNSUPPORTED_COMPRESSION_TYPE)
+    (
+        Code.UNKNOWN_SUBSCRIPTION_ID,
+        Code.TELEMETRY_TOO_LARGE,
+        Code.THROTTLING_QUOTA_EXCEEDED,
+        Code.UNSUPPORTED_COMPRESSION_TYPE,
+    )
 )
 """Codes after which the subscription is requested again; after any other, that is useless."""
 
-AT_ONCE = frozenset((UNKNOWN_SUBSCRIPTION_ID, UNSUPPORTED_COMPRESSION_TYPE))
+AT_ONCE = frozenset((Code.UNKNOWN_SUBSCRIPTION_ID, Code.UNSUPPORTED_COMPRESSION_TYPE))
 """Codes of a push after which it is requested at once."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 
+from aioproducer.error_codes import Code
 from aioproducer.errors import BrokerError, ConnectionLostError, broker_error
 from aioproducer.protocol import describe_configs, list_offsets
 from aioproducer.protocol.metadata import (
@@ -21,10 +22,6 @@ from aioproducer.testing.errors import ClusterError
 from aioproducer.testing.properties import Address, text
 from aioproducer.testing.waiting import POLL_S, wait_until
 
-UNKNOWN_TOPIC = 3
-TOPIC_ALREADY_EXISTS = 36
-INVALID_PARTITIONS = 37
-ELECTION_NOT_NEEDED = 84
 DYNAMIC_SOURCES = (1, 2)
 """``config_source`` of a value set for this topic or broker."""
 
@@ -92,16 +89,18 @@ class TopicAdmin:
             topic.num_partitions = partitions
             topic.replication_factor = replication_factor or min(3, len(self._live()))
         request = messages.CreateTopicsRequest(topics=[topic], timeout_ms=self._change_timeout_ms)
-        self._change(request, _topic_results, TOPIC_ALREADY_EXISTS, f"topic {name}")
+        self._change(request, _topic_results, Code.TOPIC_ALREADY_EXISTS, f"topic {name}")
         self._wait_for_leaders(name, partitions)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and wait until no broker knows it."""
         request = messages.DeleteTopicsRequest(topic_names=[name], timeout_ms=self._change_timeout_ms)
-        self._change(request, _deletion_results, UNKNOWN_TOPIC, f"topic {name}")
+        self._change(request, _deletion_results, Code.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}")
 
         def left() -> str:
-            brokers = [one for one in self._live() if self._topic_at(one, name).error_code != UNKNOWN_TOPIC]
+            brokers = [
+                one for one in self._live() if self._topic_at(one, name).error_code != Code.UNKNOWN_TOPIC_OR_PARTITION
+            ]
             return f"{brokers} still know it" if brokers else ""
 
         wait_until(left, self.change_timeout_s, f"deleting topic {name}")
@@ -110,7 +109,7 @@ class TopicAdmin:
         """Grow a topic to ``total`` partitions, and wait for their leaders."""
         topic = messages.CreatePartitionsTopic(name=name, count=total)
         request = messages.CreatePartitionsRequest(topics=[topic], timeout_ms=self._change_timeout_ms)
-        self._change(request, _partition_results, INVALID_PARTITIONS, f"topic {name}")
+        self._change(request, _partition_results, Code.INVALID_PARTITIONS, f"topic {name}")
         self._wait_for_leaders(name, total)
 
     def alter_configs(self, topic: str, configs: Mapping[str, object]) -> None:
@@ -360,7 +359,7 @@ class TopicAdmin:
         answer = self.ask(messages.ElectLeadersRequest(topic_partitions=[wanted]))
         _raise_for(answer.error_code, None, f"{topic}-{partition}")
         for result in answer.replica_election_results[0].partition_result:
-            if result.error_code != ELECTION_NOT_NEEDED:
+            if result.error_code != Code.ELECTION_NOT_NEEDED:
                 _raise_for(result.error_code, result.error_message, f"{topic}-{partition}")
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import enum
 
+from aioproducer.error_codes import Code
 from aioproducer.errors import (
     KafkaError,
     ProducerFencedError,
@@ -40,56 +41,56 @@ class Reaction(enum.IntEnum):
 
 R = Reaction
 
-EVERYWHERE = {
-    2: R.RETRY,  # CORRUPT_MESSAGE
-    7: R.RETRY,  # REQUEST_TIMED_OUT
-    13: R.FIND,  # NETWORK_EXCEPTION
-    14: R.RETRY,  # COORDINATOR_LOAD_IN_PROGRESS
-    15: R.FIND,  # COORDINATOR_NOT_AVAILABLE
-    16: R.FIND,  # NOT_COORDINATOR
-    47: R.FENCED,  # INVALID_PRODUCER_EPOCH, used by brokers before 2.7 for PRODUCER_FENCED
-    51: R.RETRY,  # CONCURRENT_TRANSACTIONS
-    56: R.RETRY,  # KAFKA_STORAGE_ERROR
-    89: R.RETRY,  # THROTTLING_QUOTA_EXCEEDED
-    90: R.FENCED,  # PRODUCER_FENCED
-    120: R.ABORTABLE,  # TRANSACTION_ABORTABLE
+EVERYWHERE: dict[int, Reaction] = {
+    Code.CORRUPT_MESSAGE: R.RETRY,
+    Code.REQUEST_TIMED_OUT: R.RETRY,
+    Code.NETWORK_EXCEPTION: R.FIND,
+    Code.COORDINATOR_LOAD_IN_PROGRESS: R.RETRY,
+    Code.COORDINATOR_NOT_AVAILABLE: R.FIND,
+    Code.NOT_COORDINATOR: R.FIND,
+    Code.INVALID_PRODUCER_EPOCH: R.FENCED,  # used by brokers before 2.7 for PRODUCER_FENCED
+    Code.CONCURRENT_TRANSACTIONS: R.RETRY,
+    Code.KAFKA_STORAGE_ERROR: R.RETRY,
+    Code.THROTTLING_QUOTA_EXCEEDED: R.RETRY,
+    Code.PRODUCER_FENCED: R.FENCED,
+    Code.TRANSACTION_ABORTABLE: R.ABORTABLE,
 }
 
 BY_REQUEST: dict[int, dict[int, Reaction]] = {
     FindCoordinatorRequest.API_KEY: {
-        15: R.RETRY,  # the coordinator's topic is just being created
-        30: R.ABORTABLE,  # GROUP_AUTHORIZATION_FAILED
+        Code.COORDINATOR_NOT_AVAILABLE: R.RETRY,  # the coordinator's topic is just being created
+        Code.GROUP_AUTHORIZATION_FAILED: R.ABORTABLE,
     },
     InitProducerIdRequest.API_KEY: {},
     AddPartitionsToTxnRequest.API_KEY: {
-        -1: R.ABORTABLE,  # UNKNOWN_SERVER_ERROR, e.g. more partitions than a record of the coordinator's log can hold
-        3: R.RETRY,  # UNKNOWN_TOPIC_OR_PARTITION
-        17: R.ABORTABLE,  # INVALID_TOPIC_EXCEPTION
-        29: R.ABORTABLE,  # TOPIC_AUTHORIZATION_FAILED
-        55: R.ABORTABLE,  # OPERATION_NOT_ATTEMPTED
-        59: R.ABORTABLE,  # UNKNOWN_PRODUCER_ID
+        Code.UNKNOWN_SERVER_ERROR: R.ABORTABLE,  # e.g. more partitions than a record of the coordinator's log can hold
+        Code.UNKNOWN_TOPIC_OR_PARTITION: R.RETRY,
+        Code.INVALID_TOPIC_EXCEPTION: R.ABORTABLE,
+        Code.TOPIC_AUTHORIZATION_FAILED: R.ABORTABLE,
+        Code.OPERATION_NOT_ATTEMPTED: R.ABORTABLE,
+        Code.UNKNOWN_PRODUCER_ID: R.ABORTABLE,
     },
     AddOffsetsToTxnRequest.API_KEY: {
-        30: R.ABORTABLE,  # GROUP_AUTHORIZATION_FAILED
-        59: R.ABORTABLE,  # UNKNOWN_PRODUCER_ID
+        Code.GROUP_AUTHORIZATION_FAILED: R.ABORTABLE,
+        Code.UNKNOWN_PRODUCER_ID: R.ABORTABLE,
     },
     TxnOffsetCommitRequest.API_KEY: {
-        3: R.RETRY,  # UNKNOWN_TOPIC_OR_PARTITION
-        7: R.FIND,  # REQUEST_TIMED_OUT
-        12: R.ABORTABLE,  # OFFSET_METADATA_TOO_LARGE
-        22: R.ABORTABLE,  # ILLEGAL_GENERATION
-        25: R.ABORTABLE,  # UNKNOWN_MEMBER_ID
-        27: R.ABORTABLE,  # REBALANCE_IN_PROGRESS
-        28: R.ABORTABLE,  # INVALID_COMMIT_OFFSET_SIZE
-        29: R.ABORTABLE,  # TOPIC_AUTHORIZATION_FAILED
-        30: R.ABORTABLE,  # GROUP_AUTHORIZATION_FAILED
-        69: R.ABORTABLE,  # GROUP_ID_NOT_FOUND
-        82: R.ABORTABLE,  # FENCED_INSTANCE_ID
-        110: R.ABORTABLE,  # FENCED_MEMBER_EPOCH
-        113: R.ABORTABLE,  # STALE_MEMBER_EPOCH
+        Code.UNKNOWN_TOPIC_OR_PARTITION: R.RETRY,
+        Code.REQUEST_TIMED_OUT: R.FIND,
+        Code.OFFSET_METADATA_TOO_LARGE: R.ABORTABLE,
+        Code.ILLEGAL_GENERATION: R.ABORTABLE,
+        Code.UNKNOWN_MEMBER_ID: R.ABORTABLE,
+        Code.REBALANCE_IN_PROGRESS: R.ABORTABLE,
+        Code.INVALID_COMMIT_OFFSET_SIZE: R.ABORTABLE,
+        Code.TOPIC_AUTHORIZATION_FAILED: R.ABORTABLE,
+        Code.GROUP_AUTHORIZATION_FAILED: R.ABORTABLE,
+        Code.GROUP_ID_NOT_FOUND: R.ABORTABLE,
+        Code.FENCED_INSTANCE_ID: R.ABORTABLE,
+        Code.FENCED_MEMBER_EPOCH: R.ABORTABLE,
+        Code.STALE_MEMBER_EPOCH: R.ABORTABLE,
     },
     EndTxnRequest.API_KEY: {
-        59: R.ABORTABLE,  # UNKNOWN_PRODUCER_ID
+        Code.UNKNOWN_PRODUCER_ID: R.ABORTABLE,
     },
 }
 
@@ -116,7 +117,8 @@ def worst(api_key: int, codes: list[int]) -> int:
     OPERATION_NOT_ATTEMPTED comes last: it only says that another error stopped the request.
     """
     failed = [code for code in codes if code]
-    return max(failed, key=lambda code: (reaction_to_code(api_key, code), code != 55), default=0)
+    secondary = Code.OPERATION_NOT_ATTEMPTED
+    return max(failed, key=lambda code: (reaction_to_code(api_key, code), code != secondary), default=0)
 
 
 def as_told(what: Reaction, error: KafkaError, transactional_id: str) -> KafkaError:

@@ -36,6 +36,7 @@ from typing import Any, Protocol
 
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.coordinator import Answered, Coordinators
+from aioproducer.error_codes import Code
 from aioproducer.errors import (
     InvalidProducerEpochError,
     InvalidProducerIdMappingError,
@@ -57,10 +58,7 @@ from aioproducer.transaction.state import TransactionState, TransactionStates
 
 logger: logging.Logger = logging.getLogger("aioproducer.transaction")
 
-INVALID_PRODUCER_EPOCH = 47
-INVALID_TXN_STATE = 48
-INVALID_PRODUCER_ID_MAPPING = 49
-NOTHING_TO_END = frozenset((INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING))
+NOTHING_TO_END = frozenset((Code.INVALID_TXN_STATE, Code.INVALID_PRODUCER_ID_MAPPING))
 
 FEATURE = "transaction.version"
 
@@ -648,7 +646,7 @@ class TransactionRunner:
         """
         if isinstance(error, ProducerFencedError):
             return self._partitions.version >= 2
-        return error.code == INVALID_PRODUCER_ID_MAPPING
+        return error.code == Code.INVALID_PRODUCER_ID_MAPPING
 
     def epoch_refused(self, error: KafkaError) -> bool:
         """A leader knows a newer epoch, or another id; True if the coordinator is asked why, and the batch may wait."""
@@ -676,7 +674,7 @@ class TransactionRunner:
             told_fenced.__cause__ = error
             self._fatal(told_fenced)
             return
-        forgotten = error.code == INVALID_PRODUCER_ID_MAPPING
+        forgotten = error.code == Code.INVALID_PRODUCER_ID_MAPPING
         told: KafkaError
         try:
             await self._initialize(*self._who)
@@ -708,7 +706,8 @@ class TransactionRunner:
         Then it must not be asked: a newer producer that is just starting, and waits for this transaction to be aborted,
         would lose the transactional id again. Another process may have ended a prepared transaction.
         """
-        is_ended = isinstance(error, ProducerFencedError) or error.code in (INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE)
+        codes = (Code.INVALID_PRODUCER_EPOCH, Code.INVALID_TXN_STATE)
+        is_ended = isinstance(error, ProducerFencedError) or error.code in codes
         return is_ended and not self._prepared and self._now_ms() - self._began_ms < self._transaction_timeout_ms
 
     def _fatal(self, error: KafkaError) -> None:

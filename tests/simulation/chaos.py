@@ -7,7 +7,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from aioproducer.error_codes import CODES
+from aioproducer.error_codes import Code
 from aioproducer.errors import error_class
 from tests.simulation.link import Conditions
 from tests.simulation.loop import SimulatedLoop
@@ -22,12 +22,10 @@ if TYPE_CHECKING:
 DUPLICATE, LOST_STATE, FATAL_CODES = 46, (45, 59), (31, 35)
 TRANSACTIONAL = frozenset((22, 25, 48, 49, 50, 51, 52, 53, 55, 90, 120))
 
-RETRIABLE = tuple(
-    code for code, *_ in CODES if error_class(code).retriable and code != 13 and code not in TRANSACTIONAL
-)
+RETRIABLE = tuple(code for code in Code if error_class(code).retriable and code != 13 and code not in TRANSACTIONAL)
 REFUSING = tuple(
     code
-    for code, *_ in CODES
+    for code in Code
     if not error_class(code).retriable
     and not error_class(code).fatal
     and code not in (*LOST_STATE, DUPLICATE, 10)

@@ -11,15 +11,10 @@ import pytest
 
 from aioproducer._delivery import Delivery
 from aioproducer._producer_batch import ProducerBatch
-from aioproducer.batch_outcomes import (
-    CONCURRENT_TRANSACTIONS,
-    DUPLICATE_SEQUENCE_NUMBER,
-    INVALID_RECORD,
-    OUT_OF_ORDER_SEQUENCE_NUMBER,
-    BatchOutcomes,
-)
+from aioproducer.batch_outcomes import BatchOutcomes
 from aioproducer.compression import codec
 from aioproducer.config.producer_config import ProducerConfig
+from aioproducer.error_codes import Code
 from aioproducer.errors import (
     BrokerError,
     ConnectionLostError,
@@ -43,8 +38,6 @@ from tests.unit.core import UNLIMITED, add_topic, filled, make_accumulator, put,
 
 pytestmark = pytest.mark.usefixtures("clean_loop")
 
-MESSAGE_TOO_LARGE = 10
-NOT_ENOUGH_REPLICAS = 19
 NOW = 1000
 PID = 4000
 
@@ -355,7 +348,10 @@ async def test_retries_run_out() -> None:
 
 @pytest.mark.parametrize(
     ("code", "waits_ms"),
-    [(NOT_ENOUGH_REPLICAS, (100, 200, 400, 800, 1000, 1000, 1000)), (CONCURRENT_TRANSACTIONS, (20, 40, 80, 100, 100))],
+    [
+        (Code.NOT_ENOUGH_REPLICAS, (100, 200, 400, 800, 1000, 1000, 1000)),
+        (Code.CONCURRENT_TRANSACTIONS, (20, 40, 80, 100, 100)),
+    ],
 )
 async def test_back_off_grows(code: int, waits_ms: tuple[int, ...]) -> None:
     """Each retry waits longer, up to retry_backoff_max_ms; less if only the previous transaction has to end."""
@@ -697,7 +693,7 @@ async def test_sent_again_while_the_transaction_is_open(version: int) -> None:
     bench.lose(lost)
     assert is_queued(lost)
     refused = bench.resend(now_ms=NOW + 2000)
-    bench.answer(refused, Answer(NOT_ENOUGH_REPLICAS))
+    bench.answer(refused, Answer(Code.NOT_ENOUGH_REPLICAS))
     assert is_queued(refused)
 
 
@@ -708,7 +704,7 @@ async def test_refused_when_the_transaction_is_being_aborted(version: int) -> No
     bench = Bench(transaction=transaction)
     batch, deliveries = bench.sent()
     transaction.sending = False
-    bench.answer(batch, Answer(NOT_ENOUGH_REPLICAS))
+    bench.answer(batch, Answer(Code.NOT_ENOUGH_REPLICAS))
     assert failures(deliveries) == {TransactionAbortedError}
     assert not any(delivery.exception().maybe_written for delivery in deliveries)  # type: ignore[union-attr]
     assert bench.accumulator.pool.used_bytes == 0
@@ -726,9 +722,9 @@ async def test_in_doubt_when_the_transaction_is_being_aborted() -> None:
     assert is_queued(batch)
     again = bench.resend(now_ms=NOW + 2000)
     assert again is batch
-    bench.answer(batch, Answer(NOT_ENOUGH_REPLICAS))
+    bench.answer(batch, Answer(Code.NOT_ENOUGH_REPLICAS))
     assert is_queued(batch), "that tells of this attempt alone"
-    bench.answer(bench.resend(now_ms=NOW + 4000), Answer(DUPLICATE_SEQUENCE_NUMBER))
+    bench.answer(bench.resend(now_ms=NOW + 4000), Answer(Code.DUPLICATE_SEQUENCE_NUMBER))
     assert failures(deliveries) == {type(None)}
 
 
@@ -761,7 +757,9 @@ def flags_of(deliveries: list[Delivery]) -> set[tuple[bool, bool]]:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize("code", [-1, MESSAGE_TOO_LARGE, 29, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_RECORD])
+@pytest.mark.parametrize(
+    "code", [-1, Code.MESSAGE_TOO_LARGE, 29, Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.INVALID_RECORD]
+)
 async def test_a_failed_record_tells_that_its_transaction_can_only_be_aborted(version: int, code: int) -> None:
     """Whatever the same error means elsewhere."""
     bench = Bench(transaction=open_transaction(version))
@@ -774,7 +772,7 @@ async def test_a_failed_record_tells_that_its_transaction_can_only_be_aborted(ve
 async def test_named_records_tell_it_too() -> None:
     bench = Bench(transaction=open_transaction(2))
     batch, deliveries = bench.sent(3)
-    bench.answer(batch, Answer(INVALID_RECORD, record_errors=[(1, "no")]))
+    bench.answer(batch, Answer(Code.INVALID_RECORD, record_errors=[(1, "no")]))
     assert flags_of(deliveries) == {(True, False)}
 
 
@@ -801,7 +799,7 @@ async def test_a_fatal_error_of_a_record_stays_fatal() -> None:
 async def test_without_transactions_the_class_tells_the_flags() -> None:
     bench = Bench()
     batch, deliveries = bench.sent(1)
-    bench.answer(batch, Answer(MESSAGE_TOO_LARGE))
+    bench.answer(batch, Answer(Code.MESSAGE_TOO_LARGE))
     assert flags_of(deliveries) == {(False, False)}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from aioproducer.compat.aiokafka_errors import familiar
-from aioproducer.error_codes import CODES
+from aioproducer.error_codes import Code
 from aioproducer.errors import (
     AuthenticationError,
     BrokerError,
@@ -51,14 +51,14 @@ def timed_out(cause: BaseException) -> BaseException:
     return because_of(cause, DeliveryTimeoutError("orders-0: 1 records were not acknowledged"))
 
 
-@pytest.mark.parametrize(("code", "name"), [row[:2] for row in CODES])
-def test_no_code_is_taken_for_another(code: int, name: str) -> None:
+@pytest.mark.parametrize("code", Code)
+def test_no_code_is_taken_for_another(code: Code) -> None:
     """An ``except`` clause or a look at ``errno`` never matches an error that was not meant."""
     error = familiar(broker_error(code))
     assert isinstance(error, errors.KafkaError)
     if isinstance(error, errors.BrokerResponseError):
         assert error.errno == code
-        assert OTHER_NAMES.get(error.message, error.message) == name
+        assert OTHER_NAMES.get(error.message, error.message) == code.name
 
 
 def test_a_lost_connection() -> None:

@@ -25,6 +25,7 @@ from collections.abc import Callable
 
 from aioproducer.backoff import ExponentialBackoff
 from aioproducer.config.producer_config import ProducerConfig
+from aioproducer.error_codes import Code
 from aioproducer.errors import (
     AuthenticationError,
     ConnectionLostError,
@@ -122,14 +123,14 @@ class SaslAuthenticator:
         known = connection.api_range(SaslAuthenticateRequest.API_KEY) is not None
         version = connection.version(SaslHandshakeRequest) if known else 0
         response = await connection.request(SaslHandshakeRequest(mechanism=mechanism.name), version=version)
-        if response.error_code == UnsupportedSaslMechanismError.code:
+        if response.error_code == Code.UNSUPPORTED_SASL_MECHANISM:
             offered = excerpt(", ".join(response.mechanisms)) or "nothing"
             raise not_written(
                 UnsupportedSaslMechanismError(
                     f"{connection} offers {offered}, not {mechanism.name}: set sasl_mechanism to one of these"
                 )
             )
-        if response.error_code == IllegalSaslStateError.code:
+        if response.error_code == Code.ILLEGAL_SASL_STATE:
             instead = "SSL" if self._config.uses_tls else "PLAINTEXT"
             raise not_written(
                 IllegalSaslStateError(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from aioproducer.errors import InvalidRequestError, RebootstrapRequiredError, UnsupportedVersionError
+from aioproducer.error_codes import Code
 from aioproducer.protocol.add_offsets_to_txn import AddOffsetsToTxnRequest
 from aioproducer.protocol.add_partitions_to_txn import AddPartitionsToTxnRequest
 from aioproducer.protocol.api_versions import (
@@ -68,11 +68,11 @@ def _api_versions(cluster: ClusterModel, node_id: int, request: RequestFrame, no
         # A version the broker does not know: answered in version 0, with only its range for this API (KIP-511).
         low, high = cluster.ranges[ApiVersionsRequest.API_KEY]
         own = ApiVersion(api_key=ApiVersionsRequest.API_KEY, min_version=low, max_version=high)
-        return OldestApiVersions(error_code=UnsupportedVersionError.code or 0, api_keys=[own])
+        return OldestApiVersions(error_code=Code.UNSUPPORTED_VERSION, api_keys=[own])
     message: ApiVersionsRequest = request.message
     software = message.client_software_name, message.client_software_version
     if request.version >= SOFTWARE_SINCE and not all(_SOFTWARE.fullmatch(one) for one in software):
-        return ApiVersionsResponse(error_code=InvalidRequestError.code or 0, api_keys=[])
+        return ApiVersionsResponse(error_code=Code.INVALID_REQUEST, api_keys=[])
     return _known_versions(cluster, request.version)
 
 
@@ -228,7 +228,7 @@ def refuse(cluster: ClusterModel, request: RequestFrame, fault: Fault, applied: 
 def _refused_metadata(cluster: ClusterModel, request: MetadataRequest, fault: Fault) -> MetadataResponse:
     """The error where a broker puts it: at the top for rebootstrapping, else at the topic or one of its partitions."""
     answer = metadata(cluster, replace(request, allow_auto_topic_creation=fault.apply))
-    if fault.error_code == RebootstrapRequiredError.code:
+    if fault.error_code == Code.REBOOTSTRAP_REQUIRED:
         return MetadataResponse(brokers=[], topics=[], error_code=fault.error_code)
     for topic in answer.topics:
         if fault.topic in (None, topic.name):

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aioproducer.compression import codec_by_attribute
+from aioproducer.error_codes import Code
 from aioproducer.errors import ConfigError, ProtocolError
 from aioproducer.protocol.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
@@ -18,9 +19,6 @@ from aioproducer.protocol.get_telemetry_subscriptions import (
 )
 from aioproducer.protocol.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 from aioproducer.protocol.schema import ZERO_UUID
-
-INVALID_REQUEST, UNSUPPORTED_COMPRESSION_TYPE, INVALID_RECORD = 42, 76, 87
-THROTTLING_QUOTA_EXCEEDED, UNKNOWN_SUBSCRIPTION_ID, TELEMETRY_TOO_LARGE = 89, 117, 118
 
 RANGES = {GetTelemetrySubscriptionsRequest.API_KEY: (0, 0), PushTelemetryRequest.API_KEY: (0, 0)}
 DEFAULT_INTERVAL_MS = 5 * 60 * 1000
@@ -107,7 +105,7 @@ def subscription(
         client = metrics.rng.randbytes(16)
     instance = metrics.instance(broker, client)
     if now_ms - max(instance.asked_ms, instance.pushed_ms) < metrics.interval_ms:
-        return refused_subscription(THROTTLING_QUOTA_EXCEEDED)
+        return refused_subscription(Code.THROTTLING_QUOTA_EXCEEDED)
     instance.asked_ms = now_ms
     return GetTelemetrySubscriptionsResponse(
         client_instance_id=client,
@@ -128,28 +126,28 @@ def push(metrics: ClientMetrics, broker: int, request: PushTelemetryRequest, now
 def _take(metrics: ClientMetrics, broker: int, request: PushTelemetryRequest, now_ms: int) -> int:
     client = request.client_instance_id
     if client == ZERO_UUID:
-        return INVALID_REQUEST
+        return Code.INVALID_REQUEST
     instance = metrics.instance(broker, client)
     had_ended, instance.terminating = instance.terminating, request.terminating
     if had_ended:
-        return INVALID_REQUEST
+        return Code.INVALID_REQUEST
     in_time = instance.asked_ms > instance.pushed_ms or now_ms - instance.pushed_ms >= metrics.interval_ms
     if in_time:
         instance.pushed_ms = now_ms
     elif not request.terminating:
-        return THROTTLING_QUOTA_EXCEEDED
+        return Code.THROTTLING_QUOTA_EXCEEDED
     if request.subscription_id != metrics.subscription_id(client):
-        return UNKNOWN_SUBSCRIPTION_ID
+        return Code.UNKNOWN_SUBSCRIPTION_ID
     try:
         codec = codec_by_attribute(request.compression_type)
     except (ProtocolError, ConfigError):
-        return UNSUPPORTED_COMPRESSION_TYPE
+        return Code.UNSUPPORTED_COMPRESSION_TYPE
     if len(request.metrics) > metrics.max_bytes:
-        return TELEMETRY_TOO_LARGE
+        return Code.TELEMETRY_TOO_LARGE
     try:
         plain = codec.decompress(request.metrics, MAX_PLAIN_BYTES) if request.metrics else b""
     except ProtocolError:
-        return INVALID_RECORD
+        return Code.INVALID_RECORD
     metrics.pushes.append(Push(broker, client, request.terminating, codec.name, plain))
     return 0
 

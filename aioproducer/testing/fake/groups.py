@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from aioproducer.error_codes import Code
 from aioproducer.errors import broker_error
 
 TopicPartition = tuple[str, int]
 OFFSETS_TOPIC = "__consumer_offsets"
 OFFSETS_PARTITIONS = 50
-ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID = 22, 25, 82
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +39,16 @@ class Group:
             BrokerError: the answer to the client.
         """
         if not self.members and generation_id >= 0:
-            raise broker_error(ILLEGAL_GENERATION)
+            raise broker_error(Code.ILLEGAL_GENERATION)
         if generation_id < 0 and (not self.members or (not member_id and group_instance_id is None)):
             return
         if group_instance_id is not None and group_instance_id in self.members.values():
             if self.members.get(member_id) != group_instance_id:
-                raise broker_error(FENCED_INSTANCE_ID)
+                raise broker_error(Code.FENCED_INSTANCE_ID)
         elif group_instance_id is not None or member_id not in self.members:
-            raise broker_error(UNKNOWN_MEMBER_ID)
+            raise broker_error(Code.UNKNOWN_MEMBER_ID)
         if generation_id != self.generation_id:
-            raise broker_error(ILLEGAL_GENERATION)
+            raise broker_error(Code.ILLEGAL_GENERATION)
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         """Apply or drop a transaction's pending offsets."""

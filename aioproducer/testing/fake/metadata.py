@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from aioproducer.errors import (
-    InvalidTopicError,
-    LeaderNotAvailableError,
-    UnknownTopicIdError,
-    UnknownTopicOrPartitionError,
-)
+from aioproducer.error_codes import Code
 from aioproducer.protocol.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -41,18 +36,18 @@ def _asked_for(cluster: ClusterModel, asked: MetadataRequestTopic, *, create: bo
     if asked.name is None:
         topic = cluster.topic_by_id(asked.topic_id)
         if topic is None:
-            code = UnknownTopicIdError.code
-            return MetadataResponseTopic(error_code=code or 0, name=None, topic_id=asked.topic_id, partitions=[])
+            code = Code.UNKNOWN_TOPIC_ID
+            return MetadataResponseTopic(error_code=code, name=None, topic_id=asked.topic_id, partitions=[])
         return _shown(cluster, topic)
     if (topic := cluster.topics.get(asked.name)) is not None:
         return _shown(cluster, topic)
     if not is_topic_name(asked.name):
-        code = InvalidTopicError.code
+        code = Code.INVALID_TOPIC_EXCEPTION
     else:
-        code = UnknownTopicOrPartitionError.code
+        code = Code.UNKNOWN_TOPIC_OR_PARTITION
         if create and cluster.auto_create_topics and cluster.colliding(asked.name) is None:
             cluster.create_topic(asked.name)
-    return MetadataResponseTopic(error_code=code or 0, name=asked.name, partitions=[])
+    return MetadataResponseTopic(error_code=code, name=asked.name, partitions=[])
 
 
 def _shown(cluster: ClusterModel, topic: Topic) -> MetadataResponseTopic:
@@ -63,7 +58,7 @@ def _shown(cluster: ClusterModel, topic: Topic) -> MetadataResponseTopic:
 def _partition(cluster: ClusterModel, partition: Partition) -> MetadataResponsePartition:
     led = partition.leader != NO_LEADER and cluster.brokers[partition.leader].up
     return MetadataResponsePartition(
-        error_code=0 if led else LeaderNotAvailableError.code or 0,
+        error_code=0 if led else Code.LEADER_NOT_AVAILABLE,
         partition_index=partition.index,
         leader_id=partition.leader if led else NO_LEADER,
         leader_epoch=partition.leader_epoch,

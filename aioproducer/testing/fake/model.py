@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+from aioproducer.error_codes import Code
 from aioproducer.errors import broker_error
 from aioproducer.testing.fake.batches import BatchLimits
 from aioproducer.testing.fake.client_metrics import RANGES, ClientMetrics
@@ -30,8 +31,6 @@ from aioproducer.testing.fake.topology import (
 )
 from aioproducer.testing.fake.versions import NEWEST, KafkaVersion, Ranges, kafka_version
 
-TOPIC_ALREADY_EXISTS, UNKNOWN_TOPIC, INVALID_TOPIC, INVALID_PARTITIONS, INVALID_REPLICATION = 36, 3, 17, 37, 38
-INVALID_ASSIGNMENT = 39
 PRODUCER_ID_BLOCK = 1000
 """How many producer ids a broker takes from the controller at a time."""
 DEFAULT_REPLICAS = 3
@@ -161,11 +160,11 @@ class ClusterModel:
             BrokerError: as a real cluster answers, for instance TopicAlreadyExistsError.
         """
         if name in self.topics:
-            raise broker_error(TOPIC_ALREADY_EXISTS, f"topic {name} exists")
+            raise broker_error(Code.TOPIC_ALREADY_EXISTS, f"topic {name} exists")
         if not is_topic_name(name):
-            raise broker_error(INVALID_TOPIC, f"{name!r} is not a valid topic name")
+            raise broker_error(Code.INVALID_TOPIC_EXCEPTION, f"{name!r} is not a valid topic name")
         if (other := self.colliding(name)) is not None:
-            raise broker_error(INVALID_TOPIC, f"Topic '{name}' collides with existing topic: {other}")
+            raise broker_error(Code.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
         overrides = dict(configs or {})
         topic = Topic(name, self.rng.randbytes(16), self._topic_defaults.with_overrides(overrides), overrides)
         if assignments is not None:
@@ -190,7 +189,7 @@ class ClusterModel:
         """Grow a topic to ``total`` partitions."""
         topic = self.topic(name)
         if total <= len(topic.partitions):
-            raise broker_error(INVALID_PARTITIONS, f"topic {name} has {len(topic.partitions)} partitions already")
+            raise broker_error(Code.INVALID_PARTITIONS, f"topic {name} has {len(topic.partitions)} partitions already")
         self._grow(topic, total, len(topic.partitions[0].replicas))
 
     def alter_configs(self, topic: str, configs: Mapping[str, object]) -> None:
@@ -207,7 +206,7 @@ class ClusterModel:
             UnknownTopicOrPartitionError: there is none.
         """
         if name not in self.topics:
-            raise broker_error(UNKNOWN_TOPIC, f"there is no topic {name}")
+            raise broker_error(Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
         return self.topics[name]
 
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
@@ -226,7 +225,7 @@ class ClusterModel:
         """
         found = self.topic(topic).partition(partition)
         if found is None:
-            raise broker_error(UNKNOWN_TOPIC, f"there is no partition {partition} of topic {topic}")
+            raise broker_error(Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition} of topic {topic}")
         return found
 
     # --- the log
@@ -361,21 +360,21 @@ class ClusterModel:
         nodes = list(self.brokers)
         replicas = min(DEFAULT_REPLICAS, len(nodes)) if replication_factor is None else replication_factor
         if partitions < 1:
-            raise broker_error(INVALID_PARTITIONS, f"{partitions} partitions")
+            raise broker_error(Code.INVALID_PARTITIONS, f"{partitions} partitions")
         if not 1 <= replicas <= len(nodes):
-            raise broker_error(INVALID_REPLICATION, f"{replicas} replicas on {len(nodes)} brokers")
+            raise broker_error(Code.INVALID_REPLICATION_FACTOR, f"{replicas} replicas on {len(nodes)} brokers")
         start = self.rng.randrange(len(nodes))
         for index in range(len(topic.partitions), partitions):
             self._add_partition(topic, [nodes[(start + index + number) % len(nodes)] for number in range(replicas)])
 
     def _check_assignments(self, assignments: Mapping[int, Sequence[int]]) -> None:
         if not assignments or sorted(assignments) != list(range(len(assignments))):
-            raise broker_error(INVALID_ASSIGNMENT, f"partitions {sorted(assignments)} do not count from 0")
+            raise broker_error(Code.INVALID_REPLICA_ASSIGNMENT, f"partitions {sorted(assignments)} do not count from 0")
         for index, replicas in assignments.items():
             known = all(node_id in self.brokers for node_id in replicas)
             if not replicas or not known or len(set(replicas)) != len(replicas):
                 text = f"partition {index} on {list(replicas)}: the brokers are {list(self.brokers)}, each once"
-                raise broker_error(INVALID_ASSIGNMENT, text)
+                raise broker_error(Code.INVALID_REPLICA_ASSIGNMENT, text)
 
     def _add_partition(self, topic: Topic, replicas: list[int]) -> None:
         isr = [one for one in replicas if self.brokers[one].up] or replicas[:1]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from aioproducer.error_codes import Code
 from aioproducer.errors import (
     BrokerError,
     CoordinatorLoadInProgressError,
-    CorruptMessageError,
     InvalidProducerEpochError,
     InvalidTxnStateError,
-    MessageTooLargeError,
     NotEnoughReplicasError,
     NotLeaderOrFollowerError,
     OutOfOrderSequenceNumberError,
@@ -46,8 +45,7 @@ LEADER_HINTS_SINCE = 10
 ADDS_PARTITIONS_SINCE = 12
 ABORTABLE_SINCE = 11
 NO_OFFSET = -1
-INVALID_REQUIRED_ACKS = 21
-WITHOUT_LOG_START = frozenset({CorruptMessageError.code, MessageTooLargeError.code, NotLeaderOrFollowerError.code})
+WITHOUT_LOG_START = frozenset((Code.CORRUPT_MESSAGE, Code.MESSAGE_TOO_LARGE, Code.NOT_LEADER_OR_FOLLOWER))
 """Errors that omit the log start offset, although they come from the leader."""
 
 
@@ -125,7 +123,7 @@ class ProduceHandler:
             raise UnknownTopicOrPartitionError()
         records = check_frame(data.records, self._version)
         if self._request.acks not in (ALL_REPLICAS, 0, 1):
-            raise broker_error(INVALID_REQUIRED_ACKS)
+            raise broker_error(Code.INVALID_REQUIRED_ACKS)
         return topic, partition, records
 
     def _append(self, topic: Topic, partition: Partition, records: bytes) -> PartitionProduceResponse:
@@ -198,7 +196,7 @@ class ProduceHandler:
     def _refused(self, topic: Topic | None, index: int, error: BrokerError) -> PartitionProduceResponse:
         partition = topic.partition(index) if topic else None
         hint = LeaderIdAndEpoch()
-        if error.code == NotLeaderOrFollowerError.code and self._version >= LEADER_HINTS_SINCE and partition:
+        if error.code == Code.NOT_LEADER_OR_FOLLOWER and self._version >= LEADER_HINTS_SINCE and partition:
             hint = LeaderIdAndEpoch(leader_id=partition.leader, leader_epoch=partition.leader_epoch)
         assert error.code is not None
         return PartitionProduceResponse(

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from aioproducer.error_codes import Code
 from aioproducer.errors import broker_error
 from aioproducer.testing.fake.batches import BatchLimits
 from aioproducer.testing.fake.partition_log import PartitionLog
@@ -15,7 +16,6 @@ MAX_INT = 2**31 - 1
 MAX_LONG = 2**63 - 1
 SMALLEST_SEGMENT = 14
 """The minimum before Kafka 4.0. The later one, 1 MiB, would be much for a test to fill."""
-INVALID_CONFIG = 40
 TOPIC_CONFIGS = frozenset(
     {
         "cleanup.policy",
@@ -131,7 +131,7 @@ class TopicConfig:
             elif name == "min.insync.replicas":
                 min_insync_replicas = _integer(name, value, 1)
             elif name not in TOPIC_CONFIGS:
-                raise broker_error(INVALID_CONFIG, f"Unknown topic config name: {name}")
+                raise broker_error(Code.INVALID_CONFIG, f"Unknown topic config name: {name}")
         return TopicConfig(limits, min_insync_replicas)
 
 
@@ -143,13 +143,15 @@ def _integer(name: str, value: object, least: int, most: int = MAX_INT) -> int:
         problem = f"Value must be at least {least}"
     else:
         return number
-    raise broker_error(INVALID_CONFIG, f"Invalid value {value} for configuration {name}: {problem}")
+    raise broker_error(Code.INVALID_CONFIG, f"Invalid value {value} for configuration {name}: {problem}")
 
 
 def _choice(name: str, value: str, choices: tuple[str, ...]) -> str:
     if value not in choices:
         allowed = ", ".join(choices)
-        raise broker_error(INVALID_CONFIG, f"Invalid value {value} for configuration {name}: must be one of {allowed}")
+        raise broker_error(
+            Code.INVALID_CONFIG, f"Invalid value {value} for configuration {name}: must be one of {allowed}"
+        )
     return value
 
 

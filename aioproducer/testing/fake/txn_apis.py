@@ -6,12 +6,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from aioproducer.error_codes import Code
 from aioproducer.errors import (
     BrokerError,
     InvalidProducerEpochError,
     InvalidRequestError,
     ProducerFencedError,
-    UnknownTopicOrPartitionError,
     broker_error,
 )
 from aioproducer.protocol import describe_transactions, list_transactions
@@ -39,10 +39,6 @@ KEYS_SINCE = 4
 V2_END_SINCE = 5
 V2_OFFSETS_SINCE = 5
 ABORTABLE_OFFSETS_SINCE = 4
-OPERATION_NOT_ATTEMPTED = 55
-COORDINATOR_NOT_AVAILABLE = 15
-TRANSACTION_ABORTABLE, INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS, NOT_ENOUGH_REPLICAS = 120, 48, 51, 19
-TRANSACTIONAL_ID_NOT_FOUND = 105
 FENCED_SINCE = {InitProducerIdRequest: 4, AddPartitionsToTxnRequest: 2, AddOffsetsToTxnRequest: 2, EndTxnRequest: 2}
 """From these versions on a client gets PRODUCER_FENCED, before them INVALID_PRODUCER_EPOCH."""
 
@@ -62,7 +58,7 @@ def find_coordinator(cluster: ClusterModel, request: FindCoordinatorRequest, ver
 def _coordinator(cluster: ClusterModel, key: str) -> Coordinator:
     node_id = cluster.coordinators.node_of(key)
     if node_id is None:
-        return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=COORDINATOR_NOT_AVAILABLE)
+        return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=Code.COORDINATOR_NOT_AVAILABLE)
     broker = cluster.brokers[node_id]
     return Coordinator(key=key, node_id=node_id, host=broker.host, port=broker.port, error_message="")
 
@@ -96,10 +92,10 @@ def add_partitions(
     """Add partitions to a transaction: all or none."""
     wanted = [(topic.name, index) for topic in request.topics for index in topic.partitions]
     missing = [(name, index) for name, index in wanted if not cluster.has_partition(name, index)]
+    codes: dict[tuple[str, int], int]
     if missing:
         codes = {
-            one: (UnknownTopicOrPartitionError.code or 0) if one in missing else OPERATION_NOT_ATTEMPTED
-            for one in wanted
+            one: Code.UNKNOWN_TOPIC_OR_PARTITION if one in missing else Code.OPERATION_NOT_ATTEMPTED for one in wanted
         }
     else:
         code = 0
@@ -169,9 +165,7 @@ def commit_offsets(
             _hold_offsets(cluster, node_id, request, version, held, now_ms)
         except BrokerError as error:
             code = error.code or 0
-    return _offset_results(
-        request, lambda partition: code if partition in held else UnknownTopicOrPartitionError.code or 0
-    )
+    return _offset_results(request, lambda partition: code if partition in held else Code.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def refused_offsets(request: TxnOffsetCommitRequest, code: int) -> TxnOffsetCommitResponse:
@@ -255,10 +249,10 @@ def verify(
     except ProducerFencedError as error:
         raise InvalidProducerEpochError() from error
     except BrokerError as error:
-        if error.code == TRANSACTION_ABORTABLE and not abortable:
-            raise broker_error(INVALID_TXN_STATE) from error
-        if error.code == CONCURRENT_TRANSACTIONS and not adds:
-            raise broker_error(NOT_ENOUGH_REPLICAS) from error
+        if error.code == Code.TRANSACTION_ABORTABLE and not abortable:
+            raise broker_error(Code.INVALID_TXN_STATE) from error
+        if error.code == Code.CONCURRENT_TRANSACTIONS and not adds:
+            raise broker_error(Code.NOT_ENOUGH_REPLICAS) from error
         raise
 
 
@@ -321,7 +315,7 @@ def _described(cluster: ClusterModel, node_id: int, transactional_id: str) -> de
     known = cluster.coordinators.transactions.get(transactional_id)
     if known is None:
         return describe_transactions.TransactionState(
-            error_code=TRANSACTIONAL_ID_NOT_FOUND, transactional_id=transactional_id
+            error_code=Code.TRANSACTIONAL_ID_NOT_FOUND, transactional_id=transactional_id
         )
     topics: dict[str, list[int]] = {}
     for name, index in known.partitions:
@@ -357,5 +351,5 @@ def refused_coordinator(request: FindCoordinatorRequest, version: int, code: int
 
 def _code(request: Any, version: int, error: BrokerError) -> int:
     if isinstance(error, ProducerFencedError) and version < FENCED_SINCE[type(request)]:
-        return InvalidProducerEpochError.code or 0
+        return Code.INVALID_PRODUCER_EPOCH
     return error.code or 0
