@@ -5,6 +5,11 @@ from __future__ import annotations
 import math
 import random
 
+from aioproducer.error_codes import Code
+
+BUSY_BACKOFF_MS = 20
+"""The first wait for a broker that is only ending the previous transaction, which takes milliseconds."""
+
 
 class ExponentialBackoff:
     """How long to wait before the next try.
@@ -32,3 +37,23 @@ class ExponentialBackoff:
         # The exponent is capped, not the power: many attempts must not overflow.
         delay = self._initial_ms * self._multiplier ** min(attempts, self._max_exponent)
         return min(int(delay * rng.uniform(1 - self._jitter, 1 + self._jitter)), self._max_ms)
+
+
+class RequestBackoff:
+    """How long to wait before a request is repeated, given the error that ended the last attempt.
+
+    Args:
+        initial_ms: ``retry_backoff_ms``; also the longest wait for a broker that only has to end a transaction.
+        max_ms: ``retry_backoff_max_ms``.
+    """
+
+    __slots__ = ("_busy", "_usual")
+
+    def __init__(self, initial_ms: int, max_ms: int) -> None:
+        self._usual = ExponentialBackoff(initial_ms, max_ms)
+        self._busy = ExponentialBackoff(min(BUSY_BACKOFF_MS, initial_ms), initial_ms)
+
+    def delay_ms(self, attempts: int, rng: random.Random, code: int | None) -> int:
+        """Milliseconds to wait after ``attempts`` earlier failures and this one; None for an error without a code."""
+        backoff = self._busy if code == Code.CONCURRENT_TRANSACTIONS else self._usual
+        return backoff.delay_ms(attempts, rng)

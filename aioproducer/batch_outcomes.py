@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from aioproducer._outcomes import acknowledge, acknowledge_good
-from aioproducer.backoff import ExponentialBackoff
+from aioproducer.backoff import RequestBackoff
 from aioproducer.error_codes import Code
 from aioproducer.errors import BrokerError, DeliveryTimeoutError, KafkaError, broker_error, error_class, excerpt
 from aioproducer.transaction.state import aborted
@@ -47,12 +47,9 @@ IDENTITY_REFUSED = frozenset((Code.INVALID_PRODUCER_EPOCH, Code.INVALID_PRODUCER
 """The cluster has another epoch or id for this producer; in transactions the coordinator can say why."""
 NUMBER_REFUSED = LOST_STATE | IDENTITY_REFUSED
 """Codes about the batch's id, epoch and sequence, which another batch with the same ones would get as well."""
-
 WARN_FROM_ATTEMPTS = 5
 """How often a broker refuses a batch before that is worth a warning: with the default back-off, in 1.5 s."""
 WARN_EVERY_MS = 60_000
-BUSY_BACKOFF_MS = 20
-"""The first wait when the leader is only finishing the previous transaction, which takes milliseconds."""
 
 
 def _nothing(error: KafkaError) -> None:
@@ -103,8 +100,7 @@ class BatchOutcomes:
         self._metrics = metrics
         self._rng = rng
         self._warned_ms: dict[tuple[str, int | None], int] = {}
-        self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
-        self._busy_backoff = ExponentialBackoff(min(BUSY_BACKOFF_MS, config.retry_backoff_ms), config.retry_backoff_ms)
+        self._backoff = RequestBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
 
     def answered(
         self, batch: ProducerBatch, answer: PartitionProduceResponse, broker: object, now_ms: int
@@ -284,9 +280,8 @@ class BatchOutcomes:
             return
         batch.last_error = error
         self._metrics.record_retries(batch.topic, batch.record_count, now_ms)
-        backoff = self._busy_backoff if error.code == Code.CONCURRENT_TRANSACTIONS else self._backoff
         # The batch has ended by delivery_timeout_ms; the configured back-off may exceed the largest time.
-        delay_ms = min(backoff.delay_ms(batch.attempts - 1, self._rng), self._delivery_timeout_ms)
+        delay_ms = min(self._backoff.delay_ms(batch.attempts - 1, self._rng, error.code), self._delivery_timeout_ms)
         self._accumulator.requeue(batch, now_ms, now_ms + delay_ms)
         if error.code in LOST_STATE:
             self._sequences.out_of_order(batch, now_ms)

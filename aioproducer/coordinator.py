@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Self, TypeVar
 
-from aioproducer.backoff import ExponentialBackoff
+from aioproducer.backoff import RequestBackoff
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.error_codes import Code
 from aioproducer.errors import (
@@ -42,8 +42,6 @@ IN_DOUBT = frozenset(
     (Code.UNKNOWN_SERVER_ERROR, Code.REQUEST_TIMED_OUT, Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR)
 )
 """Codes of a coordinator that could not write its log in time, or lost it; the next one may find the write there."""
-BUSY_BACKOFF_MS = 20
-"""The first wait for a coordinator that is still ending the previous transaction, which takes milliseconds."""
 
 M = TypeVar("M", bound=Message)
 
@@ -84,8 +82,7 @@ class Coordinators:
         self.last_error: KafkaError | None = None
         """The error of the latest attempt, if it failed; the cause of a timeout."""
         self._request_timeout_ms = config.request_timeout_ms
-        self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
-        self._busy_backoff = ExponentialBackoff(min(BUSY_BACKOFF_MS, config.retry_backoff_ms), config.retry_backoff_ms)
+        self._backoff = RequestBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._loop = loop
         self._client = client
         self._rng = rng
@@ -160,8 +157,7 @@ class Coordinators:
                 told.maybe_written = doubtful or maybe_done
                 raise told
             logger.info("%s for %s %r will be retried: %s", type(request).__name__, KINDS[kind], key, str(error))
-            backoff = self._busy_backoff if error.code == Code.CONCURRENT_TRANSACTIONS else self._backoff
-            await asyncio.sleep(backoff.delay_ms(attempts, self._rng) / 1000)
+            await asyncio.sleep(self._backoff.delay_ms(attempts, self._rng, error.code) / 1000)
             attempts += 1
 
     # --- which broker it is -------------------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioproducer.backoff import ExponentialBackoff
+from aioproducer.backoff import ExponentialBackoff, RequestBackoff
+from aioproducer.error_codes import Code
 
 
 class FixedRandom(random.Random):
@@ -66,3 +67,16 @@ def test_one_seed_gives_one_sequence() -> None:
     backoff = ExponentialBackoff(100, 1000)
     first, second = random.Random(5), random.Random(5)
     assert [backoff.delay_ms(n, first) for n in range(9)] == [backoff.delay_ms(n, second) for n in range(9)]
+
+
+@pytest.mark.parametrize("code", [None, Code.COORDINATOR_LOAD_IN_PROGRESS])
+def test_a_request_is_repeated_later_and_later(code: int | None) -> None:
+    backoff = RequestBackoff(100, 1000)
+    assert [backoff.delay_ms(n, FixedRandom(0.5), code) for n in range(5)] == [100, 200, 400, 800, 1000]
+
+
+@pytest.mark.parametrize(("initial_ms", "expected"), [(160, [20, 40, 80, 160, 160]), (20, [20] * 5), (5, [5] * 5)])
+def test_a_broker_that_only_ends_a_transaction_is_asked_again_soon(initial_ms: int, expected: list[int]) -> None:
+    """The wait starts at 20 ms and stays within ``retry_backoff_ms``, which may be shorter."""
+    backoff = RequestBackoff(initial_ms, 1000)
+    assert [backoff.delay_ms(n, FixedRandom(0.5), Code.CONCURRENT_TRANSACTIONS) for n in range(5)] == expected
