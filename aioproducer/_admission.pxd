@@ -59,9 +59,6 @@ cdef class Admission:
     cdef int turn_taken(self) except -1
 
 
-cdef object lasting_headers(headers, topic)
-
-
 @cython.final
 cdef class Submission:
     """What submit() and send() return: a coroutine in all but type, with a compiled first step."""

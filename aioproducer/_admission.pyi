@@ -3,37 +3,13 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
-from typing import Any, Generic, NoReturn, SupportsIndex, TypeVar, final
+from typing import Any, Generic, NoReturn, TypeVar, final
 
 from aioproducer._accumulator import RecordAccumulator
 from aioproducer._delivery import Delivery
 from aioproducer.records import Headers, Key_contra, RecordMetadata, Value_contra
 
 T_co = TypeVar("T_co", covariant=True)
-
-def bytes_of(data: Any, what: str, topic: str | None) -> bytes:
-    """The content of a bytes-like object in index order, whatever its memory layout.
-
-    Args:
-        what: ``key`` or ``value``, for messages.
-    Raises:
-        SerializationError: ``data`` is not bytes-like, holds Python objects (a numpy array of dtype object, say), or
-            does not give its bytes.
-    """
-
-def encodable_headers(headers: Headers | None, topic: str) -> list[tuple[str, bytes | None]] | None:
-    """Headers as a list of (str, bytes or None); None for no headers.
-
-    Raises:
-        SerializationError: not such pairs, or unreadable.
-    """
-
-def check_partition(partition: SupportsIndex | None, topic: str) -> int | None:
-    """A partition's number as an int; None for None.
-
-    Raises:
-        SerializationError: it can't be a partition number.
-    """
 
 class Admission(Generic[Key_contra, Value_contra]):
     """Turns calls into admitted records, or hands them to the slow path of its subclass."""

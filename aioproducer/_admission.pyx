@@ -24,7 +24,6 @@ import cython
 
 import asyncio
 import inspect
-import re
 import sys
 import time
 import warnings
@@ -33,8 +32,6 @@ from types import CoroutineType, GenericAlias
 
 from libc.stdint cimport int32_t, int64_t
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
-from cpython.number cimport PyNumber_Index
 from cpython.object cimport PyObject
 from cpython.pythread cimport PyThread_get_thread_ident
 from cpython.ref cimport Py_DECREF, Py_INCREF
@@ -42,6 +39,10 @@ from cpython.unicode cimport PyUnicode_CheckExact
 
 from aioproducer._am_send cimport SEND_NEXT, SEND_RETURN, aiop_iter_send, aiop_set_am_send
 from aioproducer._accumulator cimport last_delivery
+from aioproducer._arguments cimport (
+    as_buffer, checked_partition, checked_timestamp, checked_topic, encodable_headers, is_plain, lasting_headers,
+    point_at,
+)
 from aioproducer._clock cimport aiop_clock_ns
 from aioproducer._delivery cimport new_waiter
 from aioproducer._not_by_hand cimport aiop_not_by_hand
@@ -51,9 +52,6 @@ from aioproducer._running_loop cimport aiop_running_loop
 from aioproducer.errors import RecordTooLargeError, SerializationError, SerializerNotReadyError, WrongLoopError
 
 REFUSED = (RecordTooLargeError, SerializationError)     # errors of the record itself
-
-cdef extern from "Python.h":
-    const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
 
 cdef enum:
     TURN_NS = 1000000
@@ -70,114 +68,6 @@ cdef enum Stage:
     FAULTY
     WAITING
     OVER
-
-
-cdef bytes content_of(data):
-    """The content of a bytes-like object in index order, whatever its memory layout."""
-    view = memoryview(data)
-    if "O" in view.format and "O" in re.sub(":[^:]*:", "", view.format):    # field names stand between colons
-        raise TypeError("its buffer holds addresses of Python objects")
-    return bytes(view)
-
-
-cdef object unreadable(str what, data, str needed, error):
-    """The error for an object without readable bytes; a user-defined buffer may raise anything."""
-    if isinstance(error, (BufferError, TypeError, ValueError)):
-        return SerializationError(f"{what} is a {type(data).__name__}; {needed}")
-    return SerializationError(f"{what} is a {type(data).__name__} that can't be read: {type(error).__name__}")
-
-
-def bytes_of(data, str what, topic):
-    try:
-        return content_of(data)
-    except Exception as error:
-        raise unreadable(
-            f"the {what} of a record for topic {topic!r}", data,
-            f"bytes-like, str or None is needed, from the caller or from a {what}_serializer", error
-        ) from error
-
-
-cdef object as_buffer(object data, str what, str topic):
-    """`data` itself if it is exactly bytes or str, else its content as bytes."""
-    if data is None or PyBytes_CheckExact(data) or PyUnicode_CheckExact(data):
-        return data
-    if isinstance(data, str):
-        return str.__str__(data)
-    return bytes_of(data, what, topic)
-
-
-cdef int point_at(object data, const char** start, Py_ssize_t* size, str what, str topic) except -1:
-    """Point at the bytes of exact bytes, str or None; valid as long as `data` is."""
-    if data is None:
-        start[0] = NULL
-        size[0] = -1
-    elif PyBytes_CheckExact(data):
-        start[0] = PyBytes_AS_STRING(data)
-        size[0] = PyBytes_GET_SIZE(data)
-    else:
-        try:
-            start[0] = PyUnicode_AsUTF8AndSize(data, size)
-        except UnicodeEncodeError as error:
-            # No cause is chained: its text would show the payload.
-            raise SerializationError(
-                f"the {what} of a record for topic {topic!r} is a str that can't be encoded as UTF-8 ({error.reason})"
-            ) from None
-    return 0
-
-
-def encodable_headers(headers, str topic):
-    """Headers as a list of (str, bytes or None), checked."""
-    cdef list checked = []
-    if headers is None:
-        return None
-    try:
-        for name, value in headers.items() if hasattr(headers, "items") else headers:
-            if not isinstance(name, str):
-                raise SerializationError(
-                    f"a header name of a record for topic {topic!r} is a {type(name).__name__}; str is needed"
-                )
-            check_header_name(name, topic)
-            if value is not None and not PyBytes_CheckExact(value):
-                value = header_bytes(value, name, topic)
-            checked.append((name, value))
-    except SerializationError:
-        raise
-    except (TypeError, ValueError) as error:
-        raise SerializationError(
-            f"headers of a record for topic {topic!r} must be pairs of (str, bytes or None), or a mapping"
-        ) from error
-    except Exception as error:
-        raise SerializationError(
-            f"the headers of a record for topic {topic!r} can't be read: {type(error).__name__}"
-        ) from error
-    return checked if checked else None
-
-
-cdef int check_header_name(name, str topic) except -1:
-    cdef Py_ssize_t size
-    try:
-        PyUnicode_AsUTF8AndSize(name, &size)
-    except UnicodeEncodeError as error:
-        raise SerializationError(
-            f"a header name of a record for topic {topic!r} can't be encoded as UTF-8 ({error.reason})"
-        ) from None
-    return 0
-
-
-cdef bytes header_bytes(value, name, str topic):
-    try:
-        return content_of(value)
-    except Exception as error:
-        raise unreadable(
-            f"header {name!r} of a record for topic {topic!r}", value, "bytes or None is needed", error
-        ) from error
-
-
-cdef object lasting_headers(headers, topic):
-    """Headers that can be read twice: an iterator would be exhausted when the slow path reads it."""
-    if isinstance(headers, (list, tuple, dict)) or not isinstance(topic, str):
-        return headers
-    return encodable_headers(headers, str.__str__(topic))
 
 
 cdef class Admission:
@@ -344,9 +234,7 @@ cdef class Admission:
         cdef int64_t chosen = -1
         if topic is not self.last_topic or topic is None:       # None also marks that there is no last topic
             if not PyUnicode_CheckExact(topic):
-                if not isinstance(topic, str):
-                    raise SerializationError(f"the topic is a {type(topic).__name__}; str is needed")
-                topic = str.__str__(topic)      # a plain str, e.g. from an enum member
+                topic = checked_topic(topic)
             self.last_topic = None
             self.last_queues = self.accumulator.find_topic(topic)
             if self.last_queues is None:
@@ -359,9 +247,9 @@ cdef class Admission:
             chosen = checked_partition(partition, topic)
             if chosen >= queues.partition_count:
                 return None
-        if not (key is None or PyBytes_CheckExact(key) or PyUnicode_CheckExact(key)):
+        if not is_plain(key):
             key = as_buffer(key, "key", topic)
-        if not (value is None or PyBytes_CheckExact(value) or PyUnicode_CheckExact(value)):
+        if not is_plain(value):
             value = as_buffer(value, "value", topic)
         point_at(key, &record.key, &record.key_size, "key", topic)
         point_at(value, &record.value, &record.value_size, "value", topic)
@@ -532,43 +420,6 @@ def mark_as_coroutine_function(function):
 
 mark_as_coroutine_function(Admission.submit)
 mark_as_coroutine_function(Admission.send)
-
-
-cdef inline bint is_plain(data) noexcept:
-    return data is None or PyBytes_CheckExact(data) or PyUnicode_CheckExact(data)
-
-
-def check_partition(partition, str topic):
-    """`partition` as an int, or None for None; SerializationError if it can't be a partition number."""
-    return None if partition is None else checked_partition(partition, topic)
-
-
-cdef int64_t checked_partition(partition, str topic) except -1:
-    if not isinstance(partition, int) or isinstance(partition, bool):
-        partition = as_int(partition, f"the partition of a record for topic {topic!r}", "an int")
-    if not 0 <= partition <= 0x7FFFFFFF:
-        raise SerializationError(f"partition {partition} of a record for topic {topic!r} is outside 0 to 2147483647")
-    return partition
-
-
-cdef int64_t checked_timestamp(timestamp_ms, str topic) except -1:
-    if not isinstance(timestamp_ms, int) or isinstance(timestamp_ms, bool):
-        timestamp_ms = as_int(timestamp_ms, f"timestamp_ms of a record for topic {topic!r}",
-                              "an int (milliseconds since the epoch)")
-    if not 0 <= timestamp_ms <= 0x7FFFFFFFFFFFFFFF:
-        raise SerializationError(f"timestamp_ms {timestamp_ms} of a record for topic {topic!r} is outside 0 to 2^63-1")
-    return timestamp_ms
-
-
-cdef as_int(number, str what, str needed):
-    """Convert an integer that is not an int, such as numpy's."""
-    cause = None
-    if not isinstance(number, bool):
-        try:
-            return PyNumber_Index(number)
-        except Exception as error:
-            cause = error
-    raise SerializationError(f"{what} is a {type(number).__name__}; {needed} or None is needed") from cause
 
 
 cdef Submission new_submission(Admission producer, topic, value, key, partition, headers, timestamp_ms, bint is_send):

@@ -12,11 +12,10 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 
-from aioproducer._admission cimport lasting_headers
+from aioproducer._arguments cimport check_partition, lasting_headers
 from aioproducer._producer_batch cimport ProducerBatch
 from aioproducer._record_batch cimport RecordView
 
-from aioproducer._admission import check_partition
 from aioproducer.errors import KafkaError, SerializationError
 from aioproducer.records import Record
 

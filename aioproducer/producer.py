@@ -12,6 +12,7 @@ from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Mappin
 from types import TracebackType
 from typing import Any, ClassVar, NoReturn, Self, TypeAlias, Unpack
 
+from aioproducer._arguments import checked_topic
 from aioproducer.bulk import BulkSend
 from aioproducer.closing import Closing, closed_too_early
 from aioproducer.compression import codec
@@ -45,7 +46,7 @@ from aioproducer.records import (
     Value_contra,
 )
 from aioproducer.refusals import closed, in_fork, not_started
-from aioproducer.slow_admission import SlowAdmission, checked_topic
+from aioproducer.slow_admission import SlowAdmission
 from aioproducer.start_count import StartCount
 from aioproducer.transaction.block import Transaction
 from aioproducer.transaction.group_offsets import checked_group, checked_offsets

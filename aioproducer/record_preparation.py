@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from aioproducer._admission import bytes_of
+from aioproducer._arguments import bytes_of
 from aioproducer.errors import KafkaError, SerializationError, SerializerNotReadyError
 from aioproducer.net.cancellation import is_own_cancellation
 from aioproducer.partitioners import BUILT_IN, BuiltIn

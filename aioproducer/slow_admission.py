@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from aioproducer._admission import Admission, check_partition, encodable_headers
+from aioproducer._admission import Admission
+from aioproducer._arguments import check_partition, checked_topic, encodable_headers
 from aioproducer._delivery import Delivery, watch
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.engine import Engine
@@ -21,7 +22,6 @@ from aioproducer.errors import (
     BufferExhaustedError,
     KafkaError,
     MetadataUnavailableError,
-    SerializationError,
     TransactionStateError,
 )
 from aioproducer.record_preparation import RecordPreparation
@@ -258,17 +258,6 @@ def _check_known(engine: Engine, topic: str, partition: int | None) -> None:
             + ("" if partition is None else f", partition {partition}")
             + " is not known yet; await submit() or partitions_for() once, they wait for it"
         )
-
-
-def checked_topic(topic: object) -> str:
-    """The topic as a plain str, also for an enum member.
-
-    Raises:
-        SerializationError: it is not a str.
-    """
-    if not isinstance(topic, str):
-        raise SerializationError(f"the topic is a {type(topic).__name__}; str is needed")
-    return str.__str__(topic)
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

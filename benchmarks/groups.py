@@ -37,8 +37,8 @@ GROUPS: Final = (
     Group("murmur2", "the key's hash: `_hashing`", r"/_hashing\.", r"", True, "#f2b5a7"),
     Group(
         "the call",
-        "arguments, checks and what is returned: `_admission`; `_feed` and `_arrow` in their place",
-        r"/(_admission|_feed|_arrow)\.",
+        "arguments, checks and what is returned: `_admission`, `_arguments`; `_feed` and `_arrow` in their place",
+        r"/(_admission|_arguments|_feed|_arrow)\.",
         r"",
         True,
         "#8c1c2f",

@@ -23,9 +23,9 @@ PACKAGE = REPOSITORY / "aioproducer"
 LAYERS = (
     ("_record_metadata", "version", "error_codes", "errors", "extras", "health", "records"),
     (
-        "_accumulator", "_admission", "_am_send", "_arrow", "_buffer_pool", "_clock", "_delivery", "_feed", "_hashing",
-        "_counts", "_not_by_hand", "_outcomes", "_prefetch", "_produce", "_producer_batch", "_record_batch",
-        "_running_loop", "_sequences", "_tally", "_topic_index", "_varint",
+        "_accumulator", "_admission", "_am_send", "_arguments", "_arrow", "_buffer_pool", "_clock", "_delivery",
+        "_feed", "_hashing", "_counts", "_not_by_hand", "_outcomes", "_prefetch", "_produce", "_producer_batch",
+        "_record_batch", "_running_loop", "_sequences", "_tally", "_topic_index", "_varint",
     ),
     (
         "backoff", "cluster", "compression", "config", "errors_docs", "forks", "metadata_schedule", "metrics",
@@ -85,7 +85,8 @@ def imports(path: Path) -> Iterator[str]:
                 assert node.level == 0, f"{path.name}:{node.lineno}: relative import"
                 yield from (f"{node.module}.{alias.name}" for alias in node.names)
     else:
-        for match in re.finditer(r"^\s*(?:from\s+([\w.]+)\s+c?import\s+(\w+)|c?import\s+([\w.]+))", text, re.MULTILINE):
+        statement = r"^\s*(?:from\s+([\w.]+)\s+c?import\s+\(?\s*(\w+)|c?import\s+([\w.]+))"
+        for match in re.finditer(statement, text, re.MULTILINE):
             yield f"{match[1]}.{match[2]}" if match[1] else match[3]
 
 
