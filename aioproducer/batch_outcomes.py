@@ -7,6 +7,7 @@
                                                 failed if it is in doubt
     retriable, or the broker lost its state     queued again in its partition's order, after a back-off
     no answer: the connection ended             the same, and the batch is in doubt until a later answer settles it
+    another id or epoch, in a transaction       queued again, until the coordinator has told why
     anything else, or no retries left           failed
     delivery_timeout_ms is over                 failed at once, wherever it is; if in flight, it keeps its memory until
                                                 the answer or the end of its connection

@@ -5,9 +5,9 @@ older than ``metadata_max_age_ms``, but never sooner than a back-off after the l
 that need an answer: at once for a new topic, at growing intervals for one whose last answer was an error. Each topic
 has its own back-off, so that a broken topic delays no other. Requests that got no answer at all delay both kinds.
 
-A broker may create the missing topics of a request, if the request allows it. Only a partial one does, and only for
-topics that the program needs: else a topic that was deleted would come back, empty, with the next refresh. Missing
-topics that are needed are therefore never asked for together with others.
+A broker may create the missing topics of a request, if the request allows it. A request does so only if all its topics
+are missing and needed by the program: else a topic that was deleted would come back, empty, with the next refresh. So a
+full request leaves out wanted topics that are to be created, unless there are no others; a partial one asks for them.
 
 Life of a topic::
 

@@ -15,8 +15,8 @@ epoch stays, and the next ``begin_transaction`` gets a new one from InitProducer
 must not take effect late: a gap in the sequences, or an EndTxn, AddPartitionsToTxn, AddOffsetsToTxn or TxnOffsetCommit
 that was written but not answered, whatever became of its repetitions.
 
-A transaction that is younger than ``transaction_timeout_ms`` can only have been ended by a newer producer. Other
-refusals do not say why: a leader knows a newer epoch, or the coordinator does not have our producer id.
+A transaction that is younger than ``transaction_timeout_ms`` and not prepared can only have been ended by a newer
+producer. Other refusals do not say why: a leader knows a newer epoch, or the coordinator does not have our producer id.
 InitProducerId under our own id and epoch can tell. It is refused if a newer producer has the transactional id, which
 ends this one. Otherwise the coordinator aborted the transaction because it took too long, and returns the epoch that it
 created for that (KIP-588; brokers with V2 do this, older ones fence the producer here too); or it had forgotten the
