@@ -20,6 +20,9 @@ from aioproducer.records import PartitionInfo
 NO_LEADER = -1
 NO_EPOCH = -1
 
+NO_CLUSTER_IDS = ("", "redpanda.initializing")
+"""What a cluster that has no id yet may say in place of it."""
+
 LONGEST_HOST = 255
 """Characters: the limit of DNS names, and more than any address has."""
 STEP = 256
@@ -240,6 +243,11 @@ class Cluster:
         every = {**self.brokers, **{broker.node_id: broker for broker in brokers}}
         known = self.brokers if every == self.brokers else MappingProxyType(every)
         return ClusterChanges(known, _hinted(self.topics, hints, known))
+
+
+def cluster_id_of(response: MetadataResponse) -> str | None:
+    """The id of the cluster that answered; None if it has none, or none yet."""
+    return None if response.cluster_id in NO_CLUSTER_IDS else response.cluster_id
 
 
 def brokers_of(response: MetadataResponse) -> Mapping[int, Broker]:

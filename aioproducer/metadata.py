@@ -21,7 +21,16 @@ import re
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from typing import TypeVar
 
-from aioproducer.cluster import STEP, Broker, Cluster, ClusterChanges, ClusterTopic, LeaderHint, brokers_of
+from aioproducer.cluster import (
+    STEP,
+    Broker,
+    Cluster,
+    ClusterChanges,
+    ClusterTopic,
+    LeaderHint,
+    brokers_of,
+    cluster_id_of,
+)
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.error_codes import Code
 from aioproducer.errors import (
@@ -243,7 +252,7 @@ class Metadata:
             AuthenticationError: a broker and this client do not accept each other.
         """
         response = await self._client.bootstrap(deadline_ms)
-        self._cluster_id = response.cluster_id
+        self._cluster_id = cluster_id_of(response)
         self._take(ClusterChanges(brokers_of(response)))
         self._schedule.started(self._now_ms())
 
@@ -369,10 +378,11 @@ class Metadata:
             raise OtherClusterError(
                 f"{connection} belongs to another cluster: its id is {_shown(response)}, not {self._cluster_id}"
             )
-        self._cluster_id = self._cluster_id or response.cluster_id
+        self._cluster_id = self._cluster_id or cluster_id_of(response)
 
     def _is_other(self, response: MetadataResponse) -> bool:
-        return None not in (self._cluster_id, response.cluster_id) and self._cluster_id != response.cluster_id
+        cluster_id = cluster_id_of(response)
+        return None not in (self._cluster_id, cluster_id) and self._cluster_id != cluster_id
 
     def _look_for_leaders(self) -> None:
         """Brokers disappeared from an answer about some topics only: they may have led partitions of the others.
@@ -437,7 +447,7 @@ class Metadata:
         topics: Mapping[str, ClusterTopic] = {}
         if self._is_other(response):
             topics = self._leave_cluster(response)
-        self._cluster_id = response.cluster_id or self._cluster_id
+        self._cluster_id = cluster_id_of(response) or self._cluster_id
         self._take(ClusterChanges(brokers_of(response), topics))
 
     def _leave_cluster(self, response: MetadataResponse) -> Mapping[str, ClusterTopic]:

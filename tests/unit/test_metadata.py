@@ -1079,14 +1079,16 @@ async def test_the_answer_of_a_single_broker_of_another_cluster_is_not_adopted(
         assert len(warnings) == 1
 
 
-async def test_a_cluster_without_an_id_is_no_other_one(cluster: FakeCluster) -> None:
+@pytest.mark.parametrize("no_id", [None, "", "redpanda.initializing"])
+async def test_a_cluster_without_an_id_is_no_other_one(cluster: FakeCluster, no_id: str | None) -> None:
+    """Redpanda answers before it has one, and says so in place of it."""
     cluster.topics = {"a": [(1, 0)], "b": [(1, 0)], "c": [(1, 0)]}
-    cluster.cluster_id = None
+    cluster.cluster_id = no_id
     async with running(cluster, retry_backoff_ms=1) as setup:
         await setup.wait("a")
         cluster.cluster_id = "blue"
         await setup.wait("b")
-        cluster.cluster_id = None
+        cluster.cluster_id = no_id
         await setup.wait("c")
         assert len(cluster.brokers[0].peers) == 1
         assert setup.other_clusters == []
