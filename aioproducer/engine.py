@@ -62,7 +62,7 @@ class Engine:
     Args:
         ended: called when the producer can do nothing more.
         rng: the only source of randomness: back-off jitter, partitions of keyless records, order of brokers.
-        clocks: (monotonic seconds, wall seconds) for the fast path, when the loop's time is not the machine's.
+        clocks: (the loop's seconds, wall seconds) in place of all clocks, for loops in which time stands still.
     """
 
     def __init__(
