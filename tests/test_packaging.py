@@ -6,6 +6,8 @@ import ast
 import os
 import re
 import runpy
+import shutil
+import site
 import subprocess
 import sys
 import tarfile
@@ -94,6 +96,22 @@ def test_imports_of_the_compiled_core_are_named_in_python_code() -> None:
         needed |= {name for name in IMPORTS.findall(core.read_text()) if not name.startswith("aioproducer.")}
     at_compile_time = {name for name in needed if name.partition(".")[0] in ("cpython", "cython", "libc")}
     assert not needed - seen - at_compile_time - sys.stdlib_module_names
+
+
+def test_an_import_of_sources_that_are_not_compiled_says_what_to_do(tmp_path: Path) -> None:
+    """Python looks for modules in its folder first, which right after an installation is often the checkout."""
+    (tmp_path / "aioproducer").mkdir()
+    shutil.copy(ROOT / "aioproducer" / "__init__.py", tmp_path / "aioproducer")
+    # Without the start-up files of site-packages, where an editable installation would find the compiled modules.
+    code = f"import sys; sys.path += {site.getsitepackages()!r}; import aioproducer"
+    command = [sys.executable, "-S", "-c", code]
+    finished = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+        env={name: value for name, value in os.environ.items() if not name.startswith("PYTHON")},
+    )  # fmt: skip
+    said = f"ImportError: the compiled core of aioproducer can't be imported from {tmp_path / 'aioproducer'}. If that"
+    assert said in finished.stderr
+    assert "pip install -e ." in finished.stderr
 
 
 @pytest.mark.parametrize(("chosen", "processors", "jobs"), [("", 64, 4), ("", 2, 2), ("1", 64, 1), ("12", 64, 12)])
