@@ -25,7 +25,7 @@ from aioproducer.config.table import CONFIGS
 from aioproducer.config.values import BOOLEAN, with_ports
 from aioproducer.errors import AuthenticationError, ConfigError
 from aioproducer.oauth_token import OAuthToken
-from aioproducer.partitioners import BUILT_IN, LIBRDKAFKA, anywhere, murmur2_random
+from aioproducer.partitioners import LIBRDKAFKA, anywhere, consistent_random, fnv1a_random, murmur2_random
 from aioproducer.records import PartitionInfo
 
 logger: logging.Logger = logging.getLogger("aioproducer.config")
@@ -36,6 +36,8 @@ _LZ4_LEVELS = {"0": 9, "1": 9, "2": 9, "9": 10}
 _FILES = {"ssl.certificate.location", "ssl.key.location"}
 _IN_JAAS = {"sasl.kerberos.keytab", "sasl.kerberos.principal", "sasl.oauthbearer.extensions"}
 _STICKY_MS = "sticky.partitioning.linger.ms"
+_STICKING = (consistent_random, murmur2_random, fnv1a_random)
+"""Partitioners by which records without a key stay with a partition; by the others they never do."""
 _UNLIMITED_MS = 2_147_483_647
 _MAX_IN_FLIGHT = 1_000_000
 """librdkafka's default, which an idempotent producer can't use."""
@@ -184,13 +186,12 @@ def _scatter(ours: dict[str, Any], given: Mapping[str, Any]) -> None:
         is_sticky = int(given.get(_STICKY_MS, 1)) != 0
     except (TypeError, ValueError, OverflowError):
         raise ConfigError(f"{_STICKY_MS}={given[_STICKY_MS]!r} is refused; allowed: milliseconds") from None
-    choose = ours["partitioner_class"] or murmur2_random
-    if is_sticky or not callable(choose):
+    choose = ours["partitioner_class"]
+    if is_sticky or choose not in _STICKING:
         return
 
     def scattered(topic: str, key: bytes | None, value: bytes | None, partitions: tuple[PartitionInfo, ...]) -> Any:
-        chosen = choose(topic, key, value, partitions)
-        return anywhere(topic, key, value, partitions) if chosen is BUILT_IN and key is None else chosen
+        return (anywhere if key is None else choose)(topic, key, value, partitions)
 
     ours["partitioner_class"] = scattered
 

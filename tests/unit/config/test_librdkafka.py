@@ -159,7 +159,7 @@ def test_what_takes_one_value_only(name: str, caplog: pytest.LogCaptureFixture) 
     assert str(caught.value) == f"{name}=other is not taken: {instead}"
 
 
-@pytest.mark.parametrize("partitioner", ["consistent_random", "murmur2_random", "fnv1a_random", "murmur2"])
+@pytest.mark.parametrize("partitioner", ["consistent_random", "murmur2_random", "fnv1a_random"])
 def test_records_without_a_key_that_do_not_stick_to_a_partition(partitioner: str) -> None:
     """Those with a key go where they went before."""
     partitions = tuple(PartitionInfo("a", number, 1, (), (), ()) for number in range(3))
@@ -169,11 +169,16 @@ def test_records_without_a_key_that_do_not_stick_to_a_partition(partitioner: str
         return {choose("a", key, b"", partitions) for _ in range(100)}
 
     sticky_ms = "sticky.partitioning.linger.ms"
-    scattered = {0, 1, 2} if "random" in partitioner else chosen(None)
     for value in (0, "0"):
-        assert chosen(None, **{sticky_ms: value}) == scattered
+        assert chosen(None, **{sticky_ms: value}) == {0, 1, 2}
         assert chosen(b"key", **{sticky_ms: value}) == {LIBRDKAFKA[partitioner]("a", b"key", b"", partitions)}
     assert translate({"partitioner": partitioner, sticky_ms: 10}) == translate({"partitioner": partitioner})
+
+
+@pytest.mark.parametrize("partitioner", ["consistent", "murmur2", "fnv1a", "random"])
+def test_partitioners_by_which_no_record_sticks_stay_compiled(partitioner: str) -> None:
+    given = {"partitioner": partitioner, "sticky.partitioning.linger.ms": 0}
+    assert config_of(given).partitioner_class == partitioner
 
 
 def test_what_is_for_consumers_is_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
