@@ -576,10 +576,17 @@ async def test_a_throttled_node_is_ready_again_when_it_ends(broker: FakeBroker) 
         assert client.now_ms >= until_ms
 
 
+async def _failed_once(client: Client, broker: FakeBroker) -> None:
+    """Stop the broker, and wait for the error of a connection: a slow machine may have none before a short deadline."""
+    await broker.stop()
+    client.know(broker)
+    client.connect_soon(1)
+    await client.until(lambda: client._nodes.by_id[1].error)
+
+
 async def test_ready_connection_ends_at_its_deadline_with_the_last_error_as_cause(broker: FakeBroker) -> None:
     async with Client(reconnect_backoff_ms=5) as client:
-        await broker.stop()
-        client.know(broker)
+        await _failed_once(client, broker)
         with pytest.raises(ConnectionLostError, match="not ready in time") as caught:
             await client.ready_connection(1, client.soon(50))
         assert isinstance(caught.value.__cause__, ConnectionLostError)
@@ -623,8 +630,7 @@ async def test_a_crowd_is_served_in_order_of_arrival(
 
 async def test_a_crowd_at_a_node_that_is_away_ends_at_its_deadline(broker: FakeBroker) -> None:
     async with Client(reconnect_backoff_ms=5) as client:
-        await broker.stop()
-        client.know(broker)
+        await _failed_once(client, broker)
         ends = await asyncio.gather(
             *(client.ready_connection(1, client.soon(50)) for _ in range(3)), return_exceptions=True
         )
