@@ -61,3 +61,17 @@ def test_it_runs(
         query.awaitTermination(PATIENCE_S)
     times = sum(bool(re.search(each, code)) for each in (r"\bdf\.", r"\bstream\.", "audit_topics"))
     assert kafka.end_offsets(orders)[0] >= times * ROWS
+
+
+def test_sql(spark: SparkSession, kafka: KafkaCluster, topic: Callable[..., str]) -> None:
+    """The topic's table has no options, so those of the write must reach the data source."""
+    orders = topic()
+    (code,) = re.findall(r"^```sql\n(.*?)^```$", (ROOT / "docs" / "spark.md").read_text(), re.MULTILINE | re.DOTALL)
+    code = code.replace("localhost:9092", kafka.bootstrap_servers).replace("'orders'", f"'{orders}'")
+    spark.range(ROWS).selectExpr("CAST(id AS STRING) AS key", "'v' AS value").createOrReplaceTempView("orders")
+    try:
+        for statement in code.strip().rstrip(";").split(";\n"):
+            spark.sql(statement)
+    finally:
+        spark.sql("DROP TABLE IF EXISTS orders_topic")
+    assert kafka.end_offsets(orders) == {0: ROWS}
