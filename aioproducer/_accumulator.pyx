@@ -31,8 +31,7 @@ from heapq import heappop, heappush
 from aioproducer._buffer_pool cimport BufferPool
 from aioproducer._delivery cimport Delivery, new_delivery, new_result
 from aioproducer._hashing cimport crc32_raw, fnv1a_raw
-from aioproducer._record_batch cimport HEADER_BYTES, MAX_RECORD_OVERHEAD, headers_size
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from aioproducer._record_batch cimport HEADER_BYTES, fill_view, largest_size
 
 from aioproducer._record_batch import split_records
 
@@ -62,12 +61,6 @@ cdef dict PARTITIONERS = {
     "fnv1a_random": FNV1A_RANDOM,
     "random": RANDOM,
 }
-
-
-cdef inline Py_ssize_t largest_size(RecordView* record) noexcept:
-    """Upper bound on the bytes a record takes in a batch."""
-    return (MAX_RECORD_OVERHEAD + record.headers_size + (record.key_size if record.key_size > 0 else 0)
-            + (record.value_size if record.value_size > 0 else 0))
 
 
 cdef Delivery last_delivery(ProducerBatch batch, RecordView* record):
@@ -185,13 +178,7 @@ cdef class RecordAccumulator:
     def append(self, TopicQueues topic not None, int32_t partition, bytes key, bytes value, list headers,
                int64_t timestamp_ms, int64_t now_ms, bint awaited=False):
         cdef RecordView record
-        record.key = NULL if key is None else PyBytes_AS_STRING(key)
-        record.key_size = -1 if key is None else PyBytes_GET_SIZE(key)
-        record.value = NULL if value is None else PyBytes_AS_STRING(value)
-        record.value_size = -1 if value is None else PyBytes_GET_SIZE(value)
-        record.timestamp_ms = timestamp_ms
-        record.headers_size = 1 if headers is None else headers_size(headers)
-        record.headers = NULL
+        fill_view(&record, key, value, headers, timestamp_ms)
         cdef ProducerBatch batch = self.append_record(topic, partition, &record, headers, now_ms, awaited)
         return None if batch is None else last_delivery(batch, &record)
 
@@ -693,13 +680,7 @@ cdef class RecordAccumulator:
         self.learn_limit(batch, now_ms)
         limit = self.piece_limit(batch)
         for delta, key, value, headers in split_records(plain, batch.result.record_count):
-            record.key = NULL if key is None else PyBytes_AS_STRING(key)
-            record.key_size = -1 if key is None else PyBytes_GET_SIZE(key)
-            record.value = NULL if value is None else PyBytes_AS_STRING(value)
-            record.value_size = -1 if value is None else PyBytes_GET_SIZE(value)
-            record.timestamp_ms = batch.base_timestamp_ms + delta
-            record.headers_size = 1 if headers is None else headers_size(headers)
-            record.headers = NULL
+            fill_view(&record, key, value, headers, batch.base_timestamp_ms + delta)
             size = 0 if piece is None else piece.record_size(&record)
             if piece is None or HEADER_BYTES + piece.size_bytes + size > limit:
                 piece = self.new_piece(batch, len(pieces), index)

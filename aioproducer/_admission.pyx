@@ -46,7 +46,7 @@ from aioproducer._arguments cimport (
 from aioproducer._clock cimport aiop_clock_ns
 from aioproducer._delivery cimport new_waiter
 from aioproducer._not_by_hand cimport aiop_not_by_hand
-from aioproducer._record_batch cimport HEADER_BYTES, MAX_RECORD_OVERHEAD, RecordView, encode_headers, headers_size
+from aioproducer._record_batch cimport HEADER_BYTES, RecordView, encode_headers, headers_size, largest_size
 from aioproducer._running_loop cimport aiop_running_loop
 
 from aioproducer.errors import RecordTooLargeError, SerializationError, SerializerNotReadyError, WrongLoopError
@@ -281,9 +281,7 @@ cdef class Admission:
     cdef ProducerBatch place(self, str topic, TopicQueues queues, int32_t partition, RecordView* record, list pairs,
                              bint awaited):
         """Append a checked record if its size is allowed, nobody waits for memory, and the producer still admits."""
-        cdef Py_ssize_t size = MAX_RECORD_OVERHEAD + HEADER_BYTES + record.headers_size
-        size += record.key_size if record.key_size > 0 else 0
-        size += record.value_size if record.value_size > 0 else 0
+        cdef Py_ssize_t size = HEADER_BYTES + largest_size(record)
         if size > self.max_record_bytes:
             raise RecordTooLargeError(
                 f"a record for topic {topic!r} takes up to {size:,} bytes, the limit is {self.max_record_bytes:,} "

@@ -22,6 +22,13 @@ cdef struct RecordView:
     const void* headers         # those bytes if already encoded, else NULL
 
 
+cdef inline Py_ssize_t largest_size(RecordView* record) noexcept:
+    """Upper bound on the bytes a record takes in a batch, without the batch's header."""
+    return (MAX_RECORD_OVERHEAD + record.headers_size + (record.key_size if record.key_size > 0 else 0)
+            + (record.value_size if record.value_size > 0 else 0))
+
+
+cdef int fill_view(RecordView* record, bytes key, bytes value, list headers, int64_t timestamp_ms) except -1
 cdef Py_ssize_t headers_size(list headers) except -1
 cdef Py_ssize_t encode_headers(headers, unsigned char* start, Py_ssize_t capacity) except -1
 

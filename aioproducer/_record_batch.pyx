@@ -52,6 +52,18 @@ cdef enum:
     LINES_AHEAD = 3     # prefetched beyond the one being written
 
 
+cdef int fill_view(RecordView* record, bytes key, bytes value, list headers, int64_t timestamp_ms) except -1:
+    """Point at a record's parts; valid as long as they are."""
+    record.key = NULL if key is None else PyBytes_AS_STRING(key)
+    record.key_size = -1 if key is None else PyBytes_GET_SIZE(key)
+    record.value = NULL if value is None else PyBytes_AS_STRING(value)
+    record.value_size = -1 if value is None else PyBytes_GET_SIZE(value)
+    record.timestamp_ms = timestamp_ms
+    record.headers_size = 1 if headers is None else headers_size(headers)
+    record.headers = NULL
+    return 0
+
+
 cdef Py_ssize_t headers_size(list headers) except -1:
     """Encoded bytes of `headers`, a list of (str, bytes or None), with their count."""
     cdef Py_ssize_t total = varint_size(len(headers))
