@@ -666,6 +666,7 @@ class TransactionRunner:
         return self._asking
 
     async def _ask(self, error: KafkaError) -> None:
+        await asyncio.sleep(0)  # an eager task would end batches that its creator is still working on
         if self._can_only_be_fenced(error):
             told_fenced = ProducerFencedError(
                 f"a newer producer has the transactional id {self.transactional_id!r}: the transaction was ended "

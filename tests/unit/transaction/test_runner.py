@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -545,6 +546,22 @@ async def test_a_leader_knows_a_newer_epoch_in_a_young_transaction(version: int)
     assert scene.state is S.FATAL_ERROR
     with pytest.raises(ProducerFencedError, match=r"newer producer has the transactional id 'id'.*timeout_ms=1000"):
         await scene.runner.commit()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks are new in Python 3.12")
+async def test_a_leader_that_knows_a_newer_epoch_ends_nothing_in_the_middle_of_its_answer(version: int) -> None:
+    """The answer's batches are still being worked on, and an eager task would fail them all."""
+    scene = Scene(version)
+    await scene.begun(old=False)
+    loop = asyncio.get_running_loop()
+    loop.set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined, unused-ignore]
+    try:
+        assert scene.runner.epoch_refused(InvalidProducerEpochError("old"))
+    finally:
+        loop.set_task_factory(None)
+    assert scene.state is S.IN_TRANSACTION
+    await turns()
+    assert scene.state is S.FATAL_ERROR
 
 
 @pytest.mark.parametrize("error", [ProducerFencedError, InvalidTxnStateError])
