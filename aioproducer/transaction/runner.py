@@ -31,7 +31,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 from aioproducer.config.producer_config import ProducerConfig
@@ -203,7 +203,7 @@ class TransactionRunner:
         began_ms = self._now_ms()
         await self._turn("begin_transaction", deadline_ms)
         self.states.check("begin_transaction")
-        version = 2 if self._feature(FEATURE) >= 2 else 1
+        version = self._newest_version()
         if self._new_epoch_due or version > self._version:
             await self._calls.run("begin_transaction", self._bump(), deadline_ms)
         self.states.call("begin_transaction")
@@ -243,7 +243,7 @@ class TransactionRunner:
             self.states.call("commit_transaction")
         except KafkaError:
             if or_abort and self.states.state is TransactionState.ABORTABLE_ERROR:
-                await self._abort_after_failure(deadline_ms)
+                await self._abort_after_failure(self._calls.run("abort_transaction", self._start_abort(), deadline_ms))
             raise
         self._records.admit(False)
         await self._calls.run("commit_transaction", self._commit(or_abort), deadline_ms)
@@ -267,9 +267,9 @@ class TransactionRunner:
         self.states.check("abort_transaction")
         await self._calls.run("abort_transaction", self._start_abort(), deadline_ms)
 
-    async def _abort_after_failure(self, deadline_ms: int) -> None:
+    async def _abort_after_failure(self, abort: Awaitable[None]) -> None:
         try:
-            await self._calls.run("abort_transaction", self._start_abort(), deadline_ms)
+            await abort
         except KafkaError as error:
             logger.warning("a transaction that could not be committed could not be aborted either: %s", str(error))
 
@@ -385,12 +385,7 @@ class TransactionRunner:
             await self._end(committed=True)
         except KafkaError:
             if or_abort and self.states.state is TransactionState.ABORTABLE_ERROR:
-                try:
-                    await self._start_abort()
-                except KafkaError as error:
-                    logger.warning(
-                        "a transaction that could not be committed could not be aborted either: %s", str(error)
-                    )
+                await self._abort_after_failure(self._start_abort())
             raise
         finally:
             self._records.timed("commit", self._now_ms() - began_ms)
@@ -564,8 +559,12 @@ class TransactionRunner:
             self._raise_if_fatal()  # the reason why the last answer's error was not waited out
             raise
         self._sequences.set_producer_id(answer.response.producer_id, answer.response.producer_epoch)
-        self._version = 2 if self._feature(FEATURE) >= 2 else 1
+        self._version = self._newest_version()
         return answer
+
+    def _newest_version(self) -> int:
+        """The newest version of transactions that the cluster has finalized and that this producer knows."""
+        return 2 if self._feature(FEATURE) >= 2 else 1
 
     async def _bump(self) -> None:
         """Get the next epoch, so that requests still under way with the old one are refused (KIP-360)."""
