@@ -49,6 +49,7 @@ from aioproducer.errors import (
 )
 from aioproducer.protocol.init_producer_id import InitProducerIdResponse
 from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction, TopicPartition
+from aioproducer.transaction.additions import TransactionAdditions
 from aioproducer.transaction.calls import TransactionCalls, broke_off
 from aioproducer.transaction.manager import NO_EPOCH, NO_PRODUCER_ID, TransactionManager
 from aioproducer.transaction.outcome import TransactionDescription, TransactionOutcome, outcome_after_end
@@ -127,21 +128,29 @@ class TransactionRunner:
         self._requests = TransactionRequests(coordinators, config.transactional_id)
         self._sequences = sequences
         self._partitions: TransactionPartitions = sequences.open_transaction
-        self._partitions.on_wanted = self._add_soon
         self._feature = feature
         self._records = records
         self._calls = TransactionCalls(
             loop=loop, timed_out=self._timed_out, cut_short=self._cut_short, on_end=self._task_ended
         )
-        self._adding: asyncio.Task[None] | None = None
+        self._additions = TransactionAdditions(
+            loop=loop,
+            requests=self._requests,
+            partitions=self._partitions,
+            states=self.states,
+            who=lambda: self._who,
+            lost=self._may_come_late,
+            refused=self._addition_refused,
+            given_up=self._spoil,
+            added=records.wake_sender,
+            on_end=self._task_ended,
+        )
         self._waiter: asyncio.Future[None] | None = None
         self._new_epoch_due = False
         self._version = 1
         self._hurried = False
         self._asking: asyncio.Task[None] | None = None
         self._ended_by_broker = False
-        self._abort_asked = False
-        """If set, offsets that wait for something that may never come, such as a partition, are given up."""
         self._commit_asked = False
         """EndTxn(commit) may have been sent, and was not refused."""
         self._maybe_committed = False
@@ -167,13 +176,13 @@ class TransactionRunner:
 
     def tasks(self) -> list[asyncio.Task[Any]]:
         """The tasks to cancel when the producer ends."""
-        return [task for task in (self._adding, self._asking, self._calls.latest) if task is not None]
+        return [task for task in (self._additions.adding, self._asking, self._calls.latest) if task is not None]
 
     async def close(self, timeout: float | None) -> None:
         """Wait for a running call, and abort an open transaction that is not prepared, if time allows."""
         timeout_ms = self._max_block_ms if timeout is None else max(0, int(timeout * 1000))
         deadline_ms = self._now_ms() + timeout_ms
-        self._abort_asked = True
+        self._additions.offsets_given_up = True
         try:
             if self.states.state is not TransactionState.FATAL_ERROR:
                 await self._calls.wait_for_latest(deadline_ms)
@@ -254,13 +263,13 @@ class TransactionRunner:
         deadline_ms = self._deadline_ms()
         await self._turn("send_offsets_to_transaction", deadline_ms)
         self.states.check("send_offsets_to_transaction")
-        self._abort_asked = False  # left over from an abort that was cancelled while it waited
+        self._additions.offsets_given_up = False  # left over from an abort that was cancelled while it waited
         if offsets:
             await self._calls.run("send_offsets_to_transaction", self._send_offsets(offsets, group), deadline_ms)
 
     async def abort(self) -> None:
         deadline_ms = self._deadline_ms()
-        self._abort_asked = True
+        self._additions.offsets_given_up = True
         if (same := await self._turn("abort_transaction", deadline_ms)) is not None:
             same.result()
             return
@@ -377,6 +386,15 @@ class TransactionRunner:
             self._spoil(error)
             raise copy.copy(self.states.error or error)
 
+    async def _send_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
+    ) -> None:
+        began_ms = self._now_ms()
+        try:
+            await self._additions.send_offsets(offsets, group)
+        finally:
+            self._records.timed("send-offsets", self._now_ms() - began_ms)
+
     async def _commit(self, or_abort: bool) -> None:
         began_ms = self._now_ms()
         try:
@@ -398,7 +416,7 @@ class TransactionRunner:
             self._records.admit(False)
             self._partitions.sending = False
             self._records.drop_unsent(None, also_in_doubt=self._drops_in_doubt())
-            for task in (self._adding, self._asking):
+            for task in (self._additions.adding, self._asking):
                 if task is not None:
                     await asyncio.wait([task])
             await self._all_ended()
@@ -505,50 +523,7 @@ class TransactionRunner:
         if producer_id >= 0:
             self._sequences.set_producer_id(producer_id, epoch)
 
-    # --- offsets ------------------------------------------------------------------------------------------------------
-
-    async def _send_offsets(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
-    ) -> None:
-        """Before V2 the group is first added to the transaction; with V2 the offset commit adds it."""
-        began_ms = self._now_ms()
-        partitions = self._partitions
-        try:
-            if partitions.version < 2:
-                await self._requests.add_group(
-                    *self._who, group.group_id, wanted=self._wants_offsets, lost=self._may_come_late
-                )
-            partitions.sent()
-            await self._requests.commit_offsets(
-                *self._who,
-                offsets,
-                group,
-                is_v2=partitions.version >= 2,
-                wanted=self._wants_offsets,
-                lost=self._may_come_late,
-            )
-        except KafkaError as error:
-            if error.maybe_written:
-                partitions.may_have_added()
-            if self._is_ambiguous(error):
-                await self._ask_who_has_the_epoch(error)
-            elif self.states.error is None and not (error.abortable or error.fatal):
-                self._spoil(error)  # a transient error, not waited out because of an abort
-            elif self.states.error is None:
-                self._refused(error)
-            raise copy.copy(self.states.error or error) from error.__cause__
-        finally:
-            self._records.timed("send-offsets", self._now_ms() - began_ms)
-
-    def _wants_offsets(self) -> bool:
-        return self.states.admits and not self._abort_asked
-
-    def _may_come_late(self) -> None:
-        """A lost request: if it comes late, it must not act on the next transaction, or begin one that never ends."""
-        if self._partitions.version < 2:
-            self._new_epoch_due = True
-
-    # --- ids and partitions -------------------------------------------------------------------------------------------
+    # --- epochs -------------------------------------------------------------------------------------------------------
 
     async def _initialize(self, producer_id: int, epoch: int) -> Answered[InitProducerIdResponse]:
         try:
@@ -565,6 +540,11 @@ class TransactionRunner:
     def _newest_version(self) -> int:
         """The newest version of transactions that the cluster has finalized and that this producer knows."""
         return 2 if self._feature(FEATURE) >= 2 else 1
+
+    def _may_come_late(self) -> None:
+        """A lost request: if it comes late, it must not act on the next transaction, or begin one that never ends."""
+        if self._partitions.version < 2:
+            self._new_epoch_due = True
 
     async def _bump(self) -> None:
         """Get the next epoch, so that requests still under way with the old one are refused (KIP-360)."""
@@ -586,35 +566,17 @@ class TransactionRunner:
         self._new_epoch_due = False
         self.states.move(TransactionState.READY)
 
-    def _add_soon(self) -> None:
-        """A batch waits for its partition to be added; those wanted in the same turn of the loop go along."""
-        if self._adding is None or self._adding.done():
-            self._adding = self._loop.create_task(self._add_partitions(), name="aioproducer add partitions")
-            self._adding.add_done_callback(self._task_ended)
-
-    async def _add_partitions(self) -> None:
-        await asyncio.sleep(0)
-        while self._partitions.sending and (places := self._partitions.take_wanted()):
-            try:
-                await self._requests.add_partitions(
-                    *self._who, places, wanted=lambda: self._partitions.sending, lost=self._may_come_late
-                )
-            except KafkaError as error:
-                if error.maybe_written:
-                    self._partitions.may_have_added()
-                if self._partitions.sending and self._is_ambiguous(error):
-                    await self._ask_who_has_the_epoch(error)
-                elif self._partitions.sending:
-                    self._refused(error)
-                return
-            self._partitions.added(places)
-            self._records.wake_sender()
-
     # --- errors -------------------------------------------------------------------------------------------------------
 
     def batch_failed(self, error: KafkaError) -> None:
         """A record has failed: its transaction can only be aborted."""
         self._spoil(error)
+
+    async def _addition_refused(self, error: KafkaError) -> None:
+        if self._is_ambiguous(error):
+            await self._ask_who_has_the_epoch(error)
+        elif self.states.error is None:
+            self._refused(error)
 
     def _refused(self, error: KafkaError) -> None:
         """A coordinator answered with a permanent error; during an abort nothing is left to try."""
