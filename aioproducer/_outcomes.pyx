@@ -19,7 +19,7 @@ cdef int end(SequenceBooks sequences, RecordAccumulator accumulator, ProducerBat
     if batch.attempts > 1 and log_append_time_ms == batch.max_timestamp_ms:
         log_append_time_ms = -1
     if not batch.failed_early:
-        batch.result.complete(base_offset, log_append_time_ms)
+        batch.complete(base_offset, log_append_time_ms)
     accumulator.release(batch)
     return 0
 

@@ -60,6 +60,7 @@ cdef class ProducerBatch(RecordBatch):
     cdef tuple order_in_partition(self)
     cpdef void set_producer_state(self, int64_t producer_id, int16_t producer_epoch, int32_t base_sequence,
                                   bint transactional=*) noexcept
+    cpdef complete(self, int64_t base_offset, int64_t log_append_time_ms)
 
 
 @cython.final

@@ -89,7 +89,7 @@ cdef class ProducerBatch(RecordBatch):
                 self.seal_compressed(compressed, codec_bits)
         self.sealed = True
 
-    def complete(self, int64_t base_offset, int64_t log_append_time_ms):
+    cpdef complete(self, int64_t base_offset, int64_t log_append_time_ms):
         self.result.complete(base_offset, log_append_time_ms)
 
     def fail(self, error, dict record_errors=None, bint unobserved=True):

@@ -84,14 +84,8 @@ class SequenceBooks:
     def all_books(self) -> list[PartitionSequences]:
         """Those of every partition that was ever sent to."""
 
-    def number(self, batch: ProducerBatch) -> None:
-        """Give a drained batch its sequence unless it has one."""
-
     def number_all(self, batches: list[ProducerBatch]) -> None:
-        """``number`` for each."""
-
-    def acknowledged(self, batch: ProducerBatch) -> None:
-        """The batch is in the log, and so is everything numbered before it."""
+        """Give each of these drained batches its sequence unless it has one."""
 
     def _books_of(self, batch: ProducerBatch) -> PartitionSequences: ...
     def _is_current(self, books: PartitionSequences) -> bool: ...

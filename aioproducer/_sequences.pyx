@@ -131,9 +131,6 @@ cdef class SequenceBooks:
     def all_books(self):
         return list(self.partitions.values())
 
-    def number(self, ProducerBatch batch not None):
-        self.give_number(batch)
-
     def number_all(self, list batches not None):
         for batch in batches:
             self.give_number(<ProducerBatch?>batch)
@@ -159,9 +156,6 @@ cdef class SequenceBooks:
         books.next = next_sequence(books.next, batch.record_count)
         books.add(batch)
         return 0
-
-    def acknowledged(self, ProducerBatch batch not None):
-        self.strike_acknowledged(batch)
 
     cdef int strike_acknowledged(self, ProducerBatch batch) except -1:
         cdef PartitionSequences books

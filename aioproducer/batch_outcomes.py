@@ -53,18 +53,6 @@ WARN_FROM_ATTEMPTS = 5
 WARN_EVERY_MS = 60_000
 
 
-def _nothing(error: KafkaError) -> None:
-    pass
-
-
-def _not_asked(error: KafkaError) -> bool:
-    return False
-
-
-def _nothing_known(batch: ProducerBatch) -> KafkaError | None:
-    return None
-
-
 class BatchOutcomes:
     """Ends batches or queues them again; keeps accumulator, sequences and metrics in step.
 
@@ -84,9 +72,9 @@ class BatchOutcomes:
         sealer: Sealer,
         metrics: ProducerMetrics,
         rng: random.Random,
-        on_failure: Callable[[KafkaError], None] = _nothing,
-        on_old_epoch: Callable[[KafkaError], bool] = _not_asked,
-        why_not_sent: Callable[[ProducerBatch], KafkaError | None] = _nothing_known,
+        on_failure: Callable[[KafkaError], None],
+        on_old_epoch: Callable[[KafkaError], bool],
+        why_not_sent: Callable[[ProducerBatch], KafkaError | None],
     ) -> None:
         self.given_up: int = 0
         """The number of records failed by ``fail_all``."""

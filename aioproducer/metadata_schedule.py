@@ -143,8 +143,8 @@ class MetadataSchedule:
     def begin(
         self,
         now_ms: int,
-        still_used: Callable[[str], bool] = lambda _: False,
-        creates: Callable[[str], bool] = lambda _: False,
+        still_used: Callable[[str], bool],
+        creates: Callable[[str], bool],
     ) -> MetadataUpdate:
         """Take the request that is due. ``succeeded`` or ``failed`` must end it before the next one begins.
 

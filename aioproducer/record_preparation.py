@@ -46,7 +46,7 @@ class RecordPreparation:
         key_serializer: Any,
         value_serializer: Any,
         partitioner: Callable[[str, bytes | None, bytes | None, tuple[PartitionInfo, ...]], int | BuiltIn] | None,
-        max_block_ms: int = 60_000,
+        max_block_ms: int,
     ) -> None:
         self._interceptors = tuple(interceptors)
         self._bound: list[tuple[str, BoundSerializer]] = []

@@ -43,7 +43,7 @@ _next_client_number = itertools.count(1).__next__
 class ProducerConfig:
     """The configs of one producer, one attribute each, named as in the table; times in ms, sizes in bytes.
 
-    Made by `parse`, `parse_dotted` or `parse_properties`, which all raise ConfigError with the name, the value and the
+    Made by `parse` or `parse_dotted`, which both raise ConfigError with the name, the value and the
     allowed values. The attributes are in the order of the table.
     """
 
@@ -217,20 +217,6 @@ class ProducerConfig:
     ) -> ProducerConfig:
         """Read configs by Java's names with dots; names with ``_`` are accepted too."""
         return cls.parse(underscored(values), next_client_number=next_client_number)
-
-    @classmethod
-    def parse_properties(
-        cls, path: str | os.PathLike[str], *, next_client_number: Callable[[], int] = _next_client_number
-    ) -> ProducerConfig:
-        """Read a Java ``.properties`` file (ISO 8859-1 with ``\\uXXXX``, as Java does).
-
-        Names that only mean something to the JVM are left out with one log line.
-
-        Raises:
-            OSError: the file can't be read.
-            ConfigError: as for `parse`; also for values that a config provider of the JVM would have to fill in.
-        """
-        return cls.parse_dotted(read_properties(path), next_client_number=next_client_number)
 
     def __repr__(self) -> str:
         """The values that are not the defaults, without secrets."""

@@ -119,14 +119,14 @@ class Connection:
         config: ProducerConfig,
         loop: asyncio.AbstractEventLoop,
         on_internal_error: Callable[[BaseException], None],
-        metrics: ProducerMetrics | None = None,
+        metrics: ProducerMetrics,
     ) -> None:
         self.node_id: int = node_id
         self.host = host
         self.address = address
         self.port = port
         self.client_id: str = config.client_id
-        self.metrics: ProducerMetrics = metrics or ProducerMetrics()
+        self.metrics: ProducerMetrics = metrics
         self.traffic: Traffic = self.metrics.traffic(node_id)
         self.throttled_until_ms: int = 0
         self.retiring: bool = False

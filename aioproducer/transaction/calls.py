@@ -36,7 +36,7 @@ class TransactionCalls:
         loop: asyncio.AbstractEventLoop,
         timed_out: Callable[[str, int], KafkaError],
         cut_short: Callable[[str], KafkaError],
-        on_end: Callable[[asyncio.Task[Any]], None] = lambda _: None,
+        on_end: Callable[[asyncio.Task[Any]], None],
     ) -> None:
         self._loop = loop
         self._timed_out = timed_out

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from aioproducer.config.jaas import parse_jaas
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import AuthenticationError, ConfigError, KafkaError, TlsError
+from aioproducer.metrics import ProducerMetrics
 from aioproducer.net import pem
 from aioproducer.net.connection import Connection
 from aioproducer.net.sasl.authenticator import SaslAuthenticator
@@ -222,7 +223,7 @@ async def log_in(config: ProducerConfig, answers: bytes) -> None:
     writer = asyncio.StreamWriter(transport, asyncio.StreamReaderProtocol(reader), reader, loop)
     connection = Connection(
         reader, writer, transport=transport, node_id=1, host="host", address="127.0.0.1", port=9092, config=config,
-        loop=loop, on_internal_error=errors.append,
+        loop=loop, on_internal_error=errors.append, metrics=ProducerMetrics(),
     )  # fmt: skip
     login = SaslAuthenticator(config, loop=loop, rng=random.Random(1), on_internal_error=errors.append)
     try:

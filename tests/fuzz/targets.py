@@ -23,6 +23,7 @@ from aioproducer.compression import Codec
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.config.properties import parse_properties
 from aioproducer.errors import BrokerError, ConfigError, KafkaError, ProtocolError
+from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.connection import Connection
 from aioproducer.protocol import header
 from aioproducer.protocol.produce import ProduceRequest
@@ -165,7 +166,7 @@ async def read_stream(data: bytes) -> None:
     writer = asyncio.StreamWriter(transport, asyncio.StreamReaderProtocol(reader), reader, loop)
     connection = Connection(
         reader, writer, transport=transport, node_id=1, host="host", address="127.0.0.1", port=9092, config=CONFIG,
-        loop=loop, on_internal_error=errors.append,
+        loop=loop, on_internal_error=errors.append, metrics=ProducerMetrics(),
     )  # fmt: skip
     answers: list[asyncio.Future[object]] = [loop.create_future() for _ in range(3)]
     for number, answer in enumerate(answers):

@@ -79,6 +79,8 @@ class Bench:
             sealer=Sealer(config, loop=loop, accumulator=self.accumulator, on_sealed=lambda: None),
             metrics=self.metrics,
             rng=random.Random(1),
+            on_failure=lambda error: None,
+            on_old_epoch=lambda error: False,
             why_not_sent=lambda batch: unreachable,
         )
         self.introduce()
@@ -93,7 +95,7 @@ class Bench:
         """A batch of that many records, with sequences and in flight."""
         batch, deliveries = filled(self.accumulator, count, size=size, now_ms=NOW)
         assert self.sequences.may_send(batch)
-        self.sequences.number(batch)
+        self.sequences.number_all([batch])
         batch.attempts += 1
         return batch, deliveries
 
@@ -101,7 +103,7 @@ class Bench:
         """Send the requeued batch again."""
         self.accumulator.ready(now_ms)
         (batch,), _ = self.accumulator.drain(1, UNLIMITED, now_ms, self.sequences.may_send, UNLIMITED)
-        self.sequences.number(batch)
+        self.sequences.number_all([batch])
         batch.attempts += 1
         return batch
 

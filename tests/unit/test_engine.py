@@ -8,6 +8,7 @@ import weakref
 
 import pytest
 
+from aioproducer._outcomes import acknowledge
 from aioproducer.cluster import ClusterChanges, ClusterTopic, PartitionState
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.engine import Engine
@@ -72,7 +73,7 @@ async def test_a_topic_that_is_kept_is_not_forgotten() -> None:
     engine._metadata.touch("payments", 0)
     engine.keep_topics(["orders"])
     much_later_ms = engine.now_ms() + 10 * engine._config.metadata_max_idle_ms
-    update = engine._metadata._schedule.begin(much_later_ms, engine._metadata._is_used)
+    update = engine._metadata._schedule.begin(much_later_ms, engine._metadata._is_used, lambda topic: False)
     assert (update.topics, update.full) == (("orders",), True)
 
 
@@ -136,10 +137,9 @@ async def test_sequences_survive_an_idle_topic() -> None:
             put(engine.accumulator, topic)
         (batch,) = drain_all(engine.accumulator)
         assert sequences.may_send(batch)
-        sequences.number(batch)
+        sequences.number_all([batch])
         numbers.append((batch.producer_id, batch.producer_epoch, batch.base_sequence))
-        sequences.acknowledged(batch)
-        end(engine.accumulator, batch)
+        acknowledge(sequences, engine.accumulator, batch, 0, -1)
         forget_topic(engine)
         assert engine.accumulator.topic("orders") is None
     assert numbers == [(4000, 0, 0), (4000, 0, 3)]

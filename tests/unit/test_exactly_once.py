@@ -136,6 +136,9 @@ class Run:
             sealer=Sealer(config, loop=self.loop, accumulator=self.accumulator, on_sealed=lambda: None),
             metrics=ProducerMetrics(2, 30_000),
             rng=self.rng,
+            on_failure=lambda error: None,
+            on_old_epoch=lambda error: False,
+            why_not_sent=lambda batch: None,
         )
         self.now_ms = 0
         self.leader_epoch = 0
@@ -180,7 +183,7 @@ class Run:
             if not batches:
                 return
             for batch in batches:
-                self.sequences.number(batch)
+                self.sequences.number_all([batch])
                 batch.attempts += 1
             self.requests.append(batches)
 

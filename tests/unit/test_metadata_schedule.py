@@ -35,7 +35,7 @@ class Walk:
 
     def begin(self) -> MetadataUpdate:
         assert self.due_in_ms <= 0
-        return self.schedule.begin(self.now_ms, creates=lambda topic: topic in self.to_create)
+        return self.schedule.begin(self.now_ms, lambda topic: False, lambda topic: topic in self.to_create)
 
     def succeed(
         self,
@@ -355,7 +355,7 @@ def test_topics_with_records_in_the_buffer_are_kept() -> None:
     walk.succeed()
     walk.now_ms += IDLE_MS
     walk.schedule.want_all()
-    update = walk.schedule.begin(walk.now_ms, lambda topic: topic == "a")
+    update = walk.schedule.begin(walk.now_ms, lambda topic: topic == "a", lambda topic: False)
     assert update.topics == ("a",)
     walk.schedule.succeeded(update, walk.now_ms, failing=(), again=(), missing=(), news=False)
     walk.now_ms += IDLE_MS - 1

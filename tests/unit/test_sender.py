@@ -247,6 +247,9 @@ class Bench:
             sealer=sealer,
             metrics=self.metrics,
             rng=random.Random(1),
+            on_failure=lambda error: None,
+            on_old_epoch=lambda error: False,
+            why_not_sent=lambda batch: None,
         )
         self.sender = Sender(
             config,

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioproducer import partitioners, serializers
-from aioproducer.config.producer_config import ProducerConfig
+from aioproducer.config.producer_config import ProducerConfig, read_properties
 from aioproducer.config.table import CONFIGS, JVM_ONLY, OF_PYTHON_CLIENTS
 from aioproducer.errors import ConfigError, KafkaError
 
@@ -696,6 +696,10 @@ def write(path: Path, text: str) -> Path:
     return file
 
 
+def parse_properties(path: Path | str) -> ProducerConfig:
+    return ProducerConfig.parse_dotted(read_properties(path))
+
+
 def test_a_file_that_a_java_producer_uses_is_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "aioproducer.config")
     file = write(
@@ -716,7 +720,7 @@ def test_a_file_that_a_java_producer_uses_is_read(tmp_path: Path, caplog: pytest
         ssl.provider=SunJSSE
         """,
     )
-    config = ProducerConfig.parse_properties(file)
+    config = parse_properties(file)
     assert config.bootstrap_servers == (("a", 9092), ("b", 9092))
     assert config.key_serializer is serializers.long
     assert config.value_serializer is serializers.string
@@ -728,7 +732,7 @@ def test_a_file_that_a_java_producer_uses_is_read(tmp_path: Path, caplog: pytest
 
 def test_properties_without_names_of_the_jvm_log_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "aioproducer.config")
-    ProducerConfig.parse_properties(str(write(tmp_path, "bootstrap.servers=a:1")))
+    parse_properties(str(write(tmp_path, "bootstrap.servers=a:1")))
     assert caplog.messages == []
 
 
@@ -750,7 +754,7 @@ def test_properties_without_names_of_the_jvm_log_nothing(tmp_path: Path, caplog:
 )
 def test_refused_properties(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        ProducerConfig.parse_properties(write(tmp_path, text))
+        parse_properties(write(tmp_path, text))
     assert message in str(caught.value)
 
 
@@ -770,9 +774,9 @@ def test_the_longest_ids_fit_a_request() -> None:
 
 def test_dollar_signs_mean_nothing_without_a_config_provider(tmp_path: Path) -> None:
     file = write(tmp_path, "bootstrap.servers=a:1\nclient.id=${file:/x:id}")
-    assert ProducerConfig.parse_properties(file).client_id == "${file:/x:id}"
+    assert parse_properties(file).client_id == "${file:/x:id}"
 
 
 def test_missing_properties_file(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        ProducerConfig.parse_properties(tmp_path / "none.properties")
+        parse_properties(tmp_path / "none.properties")

@@ -25,7 +25,10 @@ class Work:
 
     def __init__(self) -> None:
         self.calls = TransactionCalls(
-            loop=asyncio.get_running_loop(), timed_out=timed_out, cut_short=ProducerClosedError
+            loop=asyncio.get_running_loop(),
+            timed_out=timed_out,
+            cut_short=ProducerClosedError,
+            on_end=lambda task: None,
         )
         self.end: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from aioproducer._outcomes import acknowledge
 from aioproducer._producer_batch import ProducerBatch
 from aioproducer._sequences import KNOWN_FOR_MS, MAX_UNRESOLVED, next_sequence
 from aioproducer.records import TopicPartition
@@ -66,12 +67,12 @@ class Partition:
         batch = self.batch(records) if batch is None else batch
         assert self.may_send(batch)
         self.take(batch, now_ms)
-        self.sequences.number(batch)
+        self.sequences.number_all([batch])
         return batch
 
     def ack(self, batch: ProducerBatch) -> None:
-        self.sequences.acknowledged(batch)
-        self.end(batch)
+        self.take(batch)
+        acknowledge(self.sequences, self.accumulator, batch, 0, -1)
 
     def lose(self, batch: ProducerBatch) -> None:
         """The answer is lost, and the batch is requeued."""
