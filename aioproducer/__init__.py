@@ -9,11 +9,11 @@ import crc32c as _crc32c  # noqa: F401
 
 try:
     from aioproducer import _buffer_pool, _record_batch, _topic_index  # type: ignore[attr-defined]  # noqa: F401
-except ImportError as error:
+except ImportError as _error:
     raise ImportError(
         f"the compiled core of aioproducer can't be imported from {__path__[0]}. If that is a checkout: run Python in "
         "another folder, where it finds the installed package; or build the core here: pip install -e ."
-    ) from error
+    ) from _error
 from aioproducer._delivery import Delivery
 from aioproducer.config.keywords import ProducerConfigs
 from aioproducer.errors import (
