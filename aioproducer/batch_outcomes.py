@@ -51,6 +51,8 @@ NUMBER_REFUSED = LOST_STATE | IDENTITY_REFUSED
 WARN_FROM_ATTEMPTS = 5
 """How often a broker refuses a batch before that is worth a warning: with the default back-off, in 1.5 s."""
 WARN_EVERY_MS = 60_000
+MOST_WARNED = 20
+"""The most topics that are named for an error in that time: thousands may have the same trouble."""
 
 
 class BatchOutcomes:
@@ -280,7 +282,7 @@ class BatchOutcomes:
             self._sequences.settle(batch)
 
     def _warn(self, batch: ProducerBatch, error: BrokerError, now_ms: int) -> None:
-        """Log a refusal that lasts, or that shows a loss; once a minute for each topic and error."""
+        """Log a refusal that lasts, or that shows a loss; once a minute for each topic and error, and not for all."""
         if error.code in LOST_STATE:
             if not self._sequences.shows_loss(batch):
                 return
@@ -291,9 +293,11 @@ class BatchOutcomes:
             return
         key = (batch.topic, error.code)
         self._warned_ms = {each: ms for each, ms in self._warned_ms.items() if now_ms < ms + WARN_EVERY_MS}
-        if key not in self._warned_ms:
+        named = sum(code == error.code for _, code in self._warned_ms)
+        if key not in self._warned_ms and named < MOST_WARNED:
             self._warned_ms[key] = now_ms
-            logger.warning("%s; %s", str(error), more)
+            rest = "" if named + 1 < MOST_WARNED else "; for a minute no others are told of"
+            logger.warning("%s; %s%s", str(error), more, rest)
 
     def _split(self, batch: ProducerBatch, now_ms: int) -> None:
         """Split a batch that the broker rejected as too large, and queue the pieces in its place."""

@@ -11,7 +11,7 @@ import pytest
 
 from aioproducer._delivery import Delivery
 from aioproducer._producer_batch import ProducerBatch
-from aioproducer.batch_outcomes import BatchOutcomes
+from aioproducer.batch_outcomes import MOST_WARNED, BatchOutcomes
 from aioproducer.compression import codec
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.error_codes import Code
@@ -34,7 +34,7 @@ from aioproducer.records import TopicPartition
 from aioproducer.sealer import Sealer
 from aioproducer.transaction.manager import TransactionManager
 from aioproducer.transaction.partitions import TransactionPartitions
-from tests.unit.core import UNLIMITED, add_topic, filled, make_accumulator, put, read
+from tests.unit.core import UNLIMITED, add_topic, drain_all, filled, make_accumulator, put, read
 
 pytestmark = pytest.mark.usefixtures("clean_loop")
 
@@ -322,6 +322,28 @@ async def test_a_refusal_that_lasts_is_told_once_a_minute(caplog: pytest.LogCapt
     assert "NOT_ENOUGH_REPLICAS" in caplog.text
     assert "attempt 5" in caplog.text
     assert "sent again until delivery_timeout_ms=120000 is over" in caplog.text
+
+
+async def test_of_thousands_of_topics_with_one_trouble_a_few_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    """A cluster without enough replicas refuses them all; other errors are told all the same."""
+    bench = Bench(retry_backoff_ms=100, idempotent=False)
+    for number in range(MOST_WARNED + 3):
+        put(bench.accumulator, add_topic(bench.accumulator, f"topic{number}"), b"value", now_ms=NOW)
+    batches = drain_all(bench.accumulator, now_ms=NOW)
+    for code in (19, 20):
+        caplog.clear()
+        for batch in batches:
+            batch.attempts = 5
+            bench.answer(batch, Answer(code))
+        told = [text.partition("-0: ")[0] for text in caplog.messages]
+        assert told == [batch.topic for batch in batches[:MOST_WARNED]]
+        assert ["no others" in text for text in caplog.messages] == [False] * (MOST_WARNED - 1) + [True]
+        bench.accumulator.ready(NOW + 100_000)
+        batches = drain_all(bench.accumulator, now_ms=NOW + 100_000)
+    batches[-1].attempts = 5
+    bench.answer(batches[-1], Answer(19), now_ms=NOW + 100_000)
+    assert caplog.messages[-1].startswith(f"{batches[-1].topic}-0: ")
+    assert len(caplog.messages) == MOST_WARNED + 1
 
 
 @pytest.mark.parametrize("code", [45, 59])
