@@ -8,7 +8,7 @@ import logging
 import socket
 import ssl
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from cryptography.x509 import Name, NameAttribute, load_pem_x509_certificate
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import TlsError
 from aioproducer.net import opening, pem
+from aioproducer.net.connection import Connection
 from aioproducer.net.opening import open_connection
 from aioproducer.net.route import Streams, open_stream
 from aioproducer.net.tls import Tls, make_context
@@ -68,6 +69,16 @@ async def handshake(config: ProducerConfig, theirs: ssl.SSLContext, host: str) -
         finally:
             writer.close()
             await asyncio.gather(writer.wait_closed(), return_exceptions=True)
+
+
+async def dial(
+    port: int, settings: ProducerConfig, tls: Tls, on_internal_error: Callable[[BaseException], None] = lambda _: None
+) -> Connection:
+    """Open a connection of the producer to a server of the test."""
+    loop = asyncio.get_running_loop()
+    return await open_connection(
+        "127.0.0.1", port, node_id=1, config=settings, loop=loop, on_internal_error=on_internal_error, tls=tls
+    )
 
 
 def test_everything_is_checked_by_default(authority: CertificateAuthority) -> None:
@@ -340,15 +351,7 @@ async def test_a_broker_that_refuses_the_client_is_asked_once(authority: Certifi
         port = listening.getsockname()[1]
         serving = asyncio.create_task(asyncio.to_thread(serve, listening))
         with pytest.raises(TlsError, match="it asks clients for a certificate"):
-            await open_connection(
-                "127.0.0.1",
-                port,
-                node_id=1,
-                config=settings,
-                loop=loop,
-                on_internal_error=lambda _: None,
-                tls=Tls(settings, loop),
-            )
+            await dial(port, settings, Tls(settings, loop))
         socket.create_connection(("127.0.0.1", port)).close()
         await serving
     assert attempts == 1
@@ -408,15 +411,7 @@ async def test_what_comes_before_the_handshake_did_not_come_over_tls(
         proxy = {"proxy_url": f"http://127.0.0.1:{port}"} if way == "proxy" else {}
         settings = config(ssl_truststore_certificates=authority.pem, **proxy)
         with pytest.raises(TlsError, match=rf"127\.0\.0\.1:{port}: bytes came before the TLS handshake"):
-            await open_connection(
-                "127.0.0.1",
-                port,
-                node_id=1,
-                config=settings,
-                loop=loop,
-                on_internal_error=internal.append,
-                tls=Tls(settings, loop),
-            )
+            await dial(port, settings, Tls(settings, loop), internal.append)
     assert internal == []
 
 
@@ -440,9 +435,7 @@ async def test_what_the_handshake_needs_is_there_before_the_connection(
     monkeypatch.setattr(tls, "context", context)
     monkeypatch.setattr(opening, "open_stream", no_stream)
     with pytest.raises(ConnectionRefusedError):
-        await open_connection(
-            "127.0.0.1", 1, node_id=1, config=settings, loop=loop, on_internal_error=lambda _: None, tls=tls
-        )
+        await dial(1, settings, tls)
     assert steps == ["context", "connection"]
 
 
