@@ -20,6 +20,7 @@ from __future__ import annotations
 import copy
 import logging
 import random
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ from aioproducer._outcomes import acknowledge, acknowledge_good
 from aioproducer.backoff import RequestBackoff
 from aioproducer.error_codes import Code
 from aioproducer.errors import BrokerError, DeliveryTimeoutError, KafkaError, broker_error, error_class, excerpt
+from aioproducer.log_limit import WARN_EVERY_MS, LogLimit
 from aioproducer.transaction.state import aborted
 
 if TYPE_CHECKING:
@@ -50,9 +52,8 @@ NUMBER_REFUSED = LOST_STATE | IDENTITY_REFUSED
 """Codes about the batch's id, epoch and sequence, which another batch with the same ones would get as well."""
 WARN_FROM_ATTEMPTS = 5
 """How often a broker refuses a batch before that is worth a warning: with the default back-off, in 1.5 s."""
-WARN_EVERY_MS = 60_000
 MOST_WARNED = 20
-"""The most topics that are named for an error in that time: thousands may have the same trouble."""
+"""The most topics that are named for an error in WARN_EVERY_MS: thousands may have the same trouble."""
 
 
 class BatchOutcomes:
@@ -90,7 +91,7 @@ class BatchOutcomes:
         self._sealer = sealer
         self._metrics = metrics
         self._rng = rng
-        self._warned_ms: dict[tuple[str, int | None], int] = {}
+        self._warnings = defaultdict[int | None, LogLimit](lambda: LogLimit(WARN_EVERY_MS, MOST_WARNED))
         self._backoff = RequestBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
 
     def answered(
@@ -291,12 +292,9 @@ class BatchOutcomes:
             more = f"sent again until delivery_timeout_ms={self._delivery_timeout_ms} is over"
         else:
             return
-        key = (batch.topic, error.code)
-        self._warned_ms = {each: ms for each, ms in self._warned_ms.items() if now_ms < ms + WARN_EVERY_MS}
-        named = sum(code == error.code for _, code in self._warned_ms)
-        if key not in self._warned_ms and named < MOST_WARNED:
-            self._warned_ms[key] = now_ms
-            rest = "" if named + 1 < MOST_WARNED else "; for a minute no others are told of"
+        limit = self._warnings[error.code]
+        if limit.allows(now_ms, batch.topic):
+            rest = "; for a minute no others are told of" if limit.full else ""
             logger.warning("%s; %s%s", str(error), more, rest)
 
     def _split(self, batch: ProducerBatch, now_ms: int) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from aioproducer._delivery import DeliveryLedger
 from aioproducer.errors import KafkaError
+from aioproducer.log_limit import LogLimit
 
 logger: logging.Logger = logging.getLogger("aioproducer.engine")
 
@@ -26,7 +27,7 @@ class FailureReport:
     def __init__(self, ledger: DeliveryLedger, on_error: Callable[[KafkaError, int], object] | None) -> None:
         self._ledger = ledger
         self._on_error = on_error
-        self._logged_ms = -LOG_FAILURES_EVERY_MS
+        self._log_limit = LogLimit(LOG_FAILURES_EVERY_MS)
         self._unlogged = 0
         ledger.on_failure = self._failures_waiting
 
@@ -55,14 +56,12 @@ class FailureReport:
 
     def _log(self, error: KafkaError, records: int) -> None:
         self._unlogged += records
-        now_ms = int(self._ledger.loop.time() * 1000)
-        if now_ms - self._logged_ms >= LOG_FAILURES_EVERY_MS:
+        if self._log_limit.allows(int(self._ledger.loop.time() * 1000)):
             logger.error(
                 "%d records failed and nobody looked at their Deliveries; the last error: %s",
                 self._unlogged,
                 str(error),
             )
-            self._logged_ms = now_ms
             self._unlogged = 0
 
 

@@ -48,6 +48,7 @@ from aioproducer.errors import (
     excerpt,
     listed,
 )
+from aioproducer.log_limit import WARN_EVERY_MS, LogLimit
 from aioproducer.metadata_schedule import MetadataSchedule, MetadataUpdate
 from aioproducer.net.client import NetworkClient
 from aioproducer.net.connection import Connection, not_written
@@ -60,9 +61,6 @@ logger: logging.Logger = logging.getLogger("aioproducer.metadata")
 
 RELIABLE_EPOCHS_SINCE = 9
 """The first Metadata version whose leader epochs can be compared (Kafka 2.4)."""
-
-WARN_EVERY_MS = 60_000
-"""The shortest time between two warnings about a topic that stays broken."""
 
 WARN_FROM_FAILURES = 3
 """A topic that is just being created first has an error or two, which needs no warning."""
@@ -118,10 +116,10 @@ class Metadata:
         self._hints: list[LeaderHint] = []
         self._last_error: KafkaError | None = None
         self._rebootstrapping = False
-        self._warn_of_rebootstrap_ms = 0
         self._cluster_id: str | None = None
         self._ended_by: KafkaError | None = None
-        self._warned_ms: dict[str, int] = {}
+        self._warnings_of_topics = LogLimit(WARN_EVERY_MS)
+        self._warnings_of_rebootstrap = LogLimit(WARN_EVERY_MS)
         client.on_disconnect = self._on_disconnect
 
     # --- for senders --------------------------------------------------------------------------------------------------
@@ -430,9 +428,8 @@ class Metadata:
 
     async def _rebootstrap(self, reason: KafkaError) -> None:
         # A single broker of another cluster may be the reason again and again, with answers of others in between.
-        if not self._rebootstrapping and self._now_ms() >= self._warn_of_rebootstrap_ms:
+        if not self._rebootstrapping and self._warnings_of_rebootstrap.allows(self._now_ms()):
             logger.warning("starting again from bootstrap_servers: %s", str(reason))
-            self._warn_of_rebootstrap_ms = self._now_ms() + WARN_EVERY_MS
         self._rebootstrapping = True
         try:
             response = await self._client.rebootstrap()
@@ -500,12 +497,10 @@ class Metadata:
 
     def _warn(self, failing: dict[str, int]) -> None:
         now_ms = self._now_ms()
-        self._warned_ms = {topic: ms for topic, ms in self._warned_ms.items() if now_ms < ms + WARN_EVERY_MS}
         broken: dict[int, list[str]] = {}
         for topic, error_code in failing.items():
             tells = error_code in _REFUSED or self._schedule.failures(topic) >= WARN_FROM_FAILURES
-            if error_code and tells and topic not in self._warned_ms:
-                self._warned_ms[topic] = now_ms
+            if error_code and tells and self._warnings_of_topics.allows(now_ms, topic):
                 broken.setdefault(error_code, []).append(topic)
         for error_code, topics in broken.items():
             logger.warning("topic%s %s: %s", "s" if len(topics) > 1 else "", listed(topics), _meaning(error_code))

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from aioproducer.compression import Codec, Data, codec, codec_by_attribute
+from aioproducer.log_limit import LogLimit
 from aioproducer.processors import processor_count
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ JOB_BYTES = 128 * 1024
 """Worker jobs compress about this many bytes; a job costs some 50 us by itself."""
 
 MOST_WORKERS = 4
+
+LOG_FAILURES_EVERY_MS = 10_000
 
 
 class Sealer:
@@ -48,6 +51,7 @@ class Sealer:
         self._compresses = config.compression_type != "none"
         self._workers: ThreadPoolExecutor | None = None
         self._jobs: dict[asyncio.Future[list[bytes]], None] = {}
+        self._log_limit = LogLimit(LOG_FAILURES_EVERY_MS)
         self.inline_bytes = self._codec.inline_limit(self._level) if self._compresses else 0
         """The most bytes of one request to compress on the loop: about 0.3 ms."""
 
@@ -66,8 +70,12 @@ class Sealer:
             return None
 
     def _note_failure(self, error: BaseException) -> None:
-        # An uncompressed batch is always valid; the failure is worth a log line.
-        logger.error("%s failed; sending the batch uncompressed", self._codec.name, exc_info=error)
+        # An uncompressed batch is always valid; the failure is worth a log line, if not one per batch.
+        if self._may_log("failed"):
+            logger.error("%s failed; sending batches uncompressed", self._codec.name, exc_info=error)
+
+    def _may_log(self, trouble: str) -> bool:
+        return self._log_limit.allows(int(self._loop.time() * 1000), trouble)
 
     def seal_in_workers(self, batches: list[ProducerBatch]) -> None:
         """Compress batches in worker threads, with the interpreter lock released; small ones share a job."""
@@ -87,8 +95,10 @@ class Sealer:
         try:
             job = self._loop.run_in_executor(workers, _compress_all, self._codec, self._level, contents)
         except RuntimeError as error:  # the system has no thread left
-            contents.clear()
-            self._hand_back(batches, [None] * len(batches), error)
+            contents.clear()  # of a job that may be queued all the same, for a thread that there is
+            if self._may_log("no thread"):
+                logger.warning("compressing batches on the event loop, which stalls it: %s", error)
+            self._hand_back(batches, [self._compressed_or_none(batch) for batch in batches])
             return
         self._jobs[job] = None
         job.add_done_callback(lambda done: self._sealed(batches, done))
@@ -97,15 +107,13 @@ class Sealer:
         self._jobs.pop(job, None)
         error = None if job.cancelled() else job.exception()
         results: list[bytes | None] = [None] * len(batches)
-        if not job.cancelled() and error is None:
-            results = [*job.result()]
-        self._hand_back(batches, results, error)
-
-    def _hand_back(
-        self, batches: list[ProducerBatch], results: list[bytes | None], error: BaseException | None
-    ) -> None:
         if error is not None:
             self._note_failure(error)
+        elif not job.cancelled():
+            results = [*job.result()]
+        self._hand_back(batches, results)
+
+    def _hand_back(self, batches: list[ProducerBatch], results: list[bytes | None]) -> None:
         for batch, compressed in zip(batches, results, strict=True):
             self._accumulator.sealed(batch, compressed, self._codec.attribute)
         self._on_sealed()

@@ -29,6 +29,7 @@ from aioproducer.errors import (
     RequestTimedOutError,
     ThrottlingQuotaExceededError,
 )
+from aioproducer.log_limit import WARN_EVERY_MS, LogLimit
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.bootstrap import Bootstrap
 from aioproducer.net.connection import Connection, not_written
@@ -42,9 +43,6 @@ from aioproducer.net.tls import Tls
 from aioproducer.protocol.metadata import MetadataResponse
 
 logger: logging.Logger = logging.getLogger("aioproducer.client")
-
-WARN_EVERY_MS = 60_000
-"""The shortest time between two warnings about a broker that stays unreachable."""
 
 LAST_ANSWERS_MS = 1_000
 """How long the end waits for answers that were not expected."""
@@ -105,6 +103,7 @@ class NetworkClient:
         """The callers of ``any_ready_connection`` that wait: they come before all others."""
         self._lines_for: dict[int, Line] = {}
         """The callers of ``ready_connection`` that wait, by node id; no line is empty."""
+        self._warnings = LogLimit(WARN_EVERY_MS)
         self._closed = False
 
     @property
@@ -457,9 +456,7 @@ class NetworkClient:
 
         A connection that a broker ends is not worth a warning, as each restart does that; a failed reconnect is.
         """
-        now_ms = self._now_ms()
-        if now_ms >= node.warn_at_ms:
-            node.warn_at_ms = now_ms + WARN_EVERY_MS
+        if self._warnings.allows(self._now_ms(), str(node)):
             logger.warning("node %d: %s", node.node_id, str(error))
 
     def _capacity_freed(self, connection: Connection) -> None:

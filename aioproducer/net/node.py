@@ -62,7 +62,6 @@ class Node:
         self.last_address: str | None = None
         self.attempted_ms: int = -1
         self.retry_at_ms: int = 0
-        self.warn_at_ms: int = 0
         self._failed_attempts = 0
         self._policy = policy
 

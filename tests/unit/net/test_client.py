@@ -26,6 +26,7 @@ from aioproducer.errors import (
     SaslAuthenticationFailedError,
     UnsupportedVersionError,
 )
+from aioproducer.log_limit import WARN_EVERY_MS
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.net import client as client_module
 from aioproducer.net import nodes as nodes_module
@@ -431,7 +432,7 @@ async def test_an_attempt_that_is_cancelled_before_it_runs_is_repeated(broker: F
 
 
 async def test_a_node_that_stays_away_is_warned_of_once_a_minute(
-    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with Client(reconnect_backoff_ms=0, reconnect_backoff_max_ms=0) as client:
         client.know(broker)
@@ -449,7 +450,7 @@ async def test_a_node_that_stays_away_is_warned_of_once_a_minute(
             await fail()
         (warning,) = told()
         assert warning.startswith(f"aioproducer.client WARNING node 1: no connection to {broker.host}:{broker.port}: ")
-        client._nodes.by_id[1].warn_at_ms = client.now_ms  # a minute later
+        monkeypatch.setattr(client, "_now_ms", lambda: client.now_ms + WARN_EVERY_MS)
         await fail()
         assert told() == [warning, warning]
 
