@@ -629,19 +629,12 @@ class TransactionRunner:
     async def _ask(self, error: KafkaError) -> None:
         await asyncio.sleep(0)  # an eager task would end batches that its creator is still working on
         if self._can_only_be_fenced(error):
-            told_fenced = ProducerFencedError(
-                f"a newer producer has the transactional id {self.transactional_id!r}: the transaction was ended "
-                f"although it was open for less than transaction_timeout_ms={self._transaction_timeout_ms}"
-            )
-            told_fenced.__cause__ = error
-            self._fatal(told_fenced)
+            self._fatal(self._fenced(error))
             return
-        forgotten = error.code == Code.INVALID_PRODUCER_ID_MAPPING
-        told: KafkaError
         try:
             await self._initialize(*self._who)
         except UnsupportedVersionError:
-            if forgotten:
+            if error.code == Code.INVALID_PRODUCER_ID_MAPPING:
                 self._fatal(error)
             else:
                 self._spoil(error)
@@ -649,18 +642,31 @@ class TransactionRunner:
             self._fatal(refused)
         else:
             self._ended_by_broker = True
-            if forgotten:
-                told = InvalidProducerIdMappingError(
-                    f"the coordinator had forgotten {self.transactional_id!r}, which had no transaction for longer "
-                    f"than the cluster's transactional.id.expiration.ms; the next one has a new producer id"
-                )
-            else:
-                told = InvalidProducerEpochError(
-                    f"the coordinator aborted the transaction of {self.transactional_id!r}, because it was open for "
-                    f"longer than transaction_timeout_ms={self._transaction_timeout_ms}"
-                )
-            told.__cause__ = error
-            self._spoil(told)
+            self._spoil(self._ended(error))
+
+    def _fenced(self, cause: KafkaError) -> ProducerFencedError:
+        told = ProducerFencedError(
+            f"a newer producer has the transactional id {self.transactional_id!r}: the transaction was ended "
+            f"although it was open for less than transaction_timeout_ms={self._transaction_timeout_ms}"
+        )
+        told.__cause__ = cause
+        return told
+
+    def _ended(self, cause: KafkaError) -> KafkaError:
+        """Why the coordinator ended the transaction, given that no newer producer has the transactional id."""
+        told: KafkaError
+        if cause.code == Code.INVALID_PRODUCER_ID_MAPPING:
+            told = InvalidProducerIdMappingError(
+                f"the coordinator had forgotten {self.transactional_id!r}, which had no transaction for longer "
+                f"than the cluster's transactional.id.expiration.ms; the next one has a new producer id"
+            )
+        else:
+            told = InvalidProducerEpochError(
+                f"the coordinator aborted the transaction of {self.transactional_id!r}, because it was open for "
+                f"longer than transaction_timeout_ms={self._transaction_timeout_ms}"
+            )
+        told.__cause__ = cause
+        return told
 
     def _can_only_be_fenced(self, error: KafkaError) -> bool:
         """Whether the coordinator can't have aborted the transaction for its age.
