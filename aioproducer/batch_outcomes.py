@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from aioproducer._outcomes import acknowledge, acknowledge_good
 from aioproducer.backoff import RequestBackoff
+from aioproducer.client_logger import ClientLogger
 from aioproducer.error_codes import Code
 from aioproducer.errors import BrokerError, DeliveryTimeoutError, KafkaError, broker_error, error_class, excerpt
 from aioproducer.log_limit import WARN_EVERY_MS, LogLimit
@@ -79,6 +80,7 @@ class BatchOutcomes:
         on_old_epoch: Callable[[KafkaError], bool],
         why_not_sent: Callable[[ProducerBatch], KafkaError | None],
     ) -> None:
+        self._logger = ClientLogger(logger, config.client_id)
         self.given_up: int = 0
         """The number of records failed by ``fail_all``."""
         self._on_failure = on_failure
@@ -295,11 +297,11 @@ class BatchOutcomes:
         limit = self._warnings[error.code]
         if limit.allows(now_ms, batch.topic):
             rest = "; for a minute no others are told of" if limit.full else ""
-            logger.warning("%s; %s%s", str(error), more, rest)
+            self._logger.warning("%s; %s%s", str(error), more, rest)
 
     def _split(self, batch: ProducerBatch, now_ms: int) -> None:
         """Split a batch that the broker rejected as too large, and queue the pieces in its place."""
-        logger.info(
+        self._logger.info(
             "%s-%d: a batch of %d bytes is too large for the broker; splitting it",
             batch.topic,
             batch.partition,

@@ -11,18 +11,16 @@ Each step gets the time that is left. Three steps always get a little: the end o
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from aioproducer._producer_batch import ProducerBatch
+from aioproducer.client_logger import ClientLogger
 from aioproducer.deadline import Deadline
 from aioproducer.engine import Engine
 from aioproducer.errors import FlushTimeoutError, KafkaError, ProducerClosedError
 from aioproducer.record_preparation import RecordPreparation
 from aioproducer.refusals import closed
-
-logger: logging.Logger = logging.getLogger("aioproducer.producer")
 
 LAST_CALLBACKS_S = 0.05
 """Time for the done callbacks of records that ``close`` failed, once the deadline has passed."""
@@ -51,7 +49,9 @@ class Closing:
         *,
         starting: asyncio.Task[None] | None,
         on_end: Callable[[], object],
+        logger: ClientLogger,
     ) -> None:
+        self._logger = logger
         self._engine = engine
         self._preparation = preparation
         self._deadline = deadline
@@ -141,7 +141,7 @@ class Closing:
             self._starting.cancel()
             self._deadline.leave(LAST_TASKS_S)
             if not await self._deadline.bound(asyncio.wait([self._starting])):
-                logger.warning(
+                self._logger.warning(
                     "close(timeout=%s): start() had not ended; does the token provider ignore its cancellation?",
                     self._deadline.timeout,
                 )
@@ -159,7 +159,7 @@ class Closing:
             self._deadline.leave(LAST_CALLBACKS_S)
             waiting = await engine.flushes.called_back(self._deadline)
             if waiting:
-                logger.warning(
+                self._logger.warning(
                     "close(timeout=%s): %d done callbacks have not been called yet; the event loop calls them if it "
                     "keeps running", self._deadline.timeout, waiting,
                 )  # fmt: skip
@@ -170,14 +170,16 @@ class Closing:
             await engine.flushes.flush(self._deadline, closing=True)
         except FlushTimeoutError as error:
             if error.pending:  # else only memory of records that expired in flight is missing; those were reported
-                logger.warning(
+                self._logger.warning(
                     "close(timeout=%s): %d records failed, as they had not ended", self._deadline.timeout, error.pending
                 )
             engine.fail_all(closed_too_early, unobserved=False)
         finally:
             transaction = engine.transaction
             if transaction is not None and not await self._deadline.bound(transaction.close(self._deadline.left_s)):
-                logger.warning("close(timeout=%s): the open transaction could not be aborted", self._deadline.timeout)
+                self._logger.warning(
+                    "close(timeout=%s): the open transaction could not be aborted", self._deadline.timeout
+                )
                 transaction.cut_short()
             await self._deadline.bound(engine.telemetry.close(self._deadline.left_s))
             await self._deadline.bound(engine.written(self._deadline.left_s))
@@ -200,7 +202,7 @@ class Closing:
                 return
             for task in [task for task in tasks if not task.done()]:
                 timeout = self._deadline.timeout
-                logger.warning("%s.close had not ended after timeout=%s: cancelled", tasks[task], timeout)
+                self._logger.warning("%s.close had not ended after timeout=%s: cancelled", tasks[task], timeout)
                 task.cancel()
             await asyncio.wait(tasks, timeout=LAST_SERIALIZERS_S)
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Self, TypeVar
 
 from aioproducer.backoff import RequestBackoff
+from aioproducer.client_logger import ClientLogger
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.error_codes import Code
 from aioproducer.errors import (
@@ -81,6 +82,7 @@ class Coordinators:
     ) -> None:
         self.last_error: KafkaError | None = None
         """The error of the latest attempt, if it failed; the cause of a timeout."""
+        self._logger = ClientLogger(logger, config.client_id)
         self._request_timeout_ms = config.request_timeout_ms
         self._backoff = RequestBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._loop = loop
@@ -156,7 +158,7 @@ class Coordinators:
                 told = as_told(what, error, getattr(request, "transactional_id", key))
                 told.maybe_written = doubtful or maybe_done
                 raise told
-            logger.info("%s for %s %r will be retried: %s", type(request).__name__, KINDS[kind], key, str(error))
+            self._logger.info("%s for %s %r will be retried: %s", type(request).__name__, KINDS[kind], key, str(error))
             await asyncio.sleep(self._backoff.delay_ms(attempts, self._rng, error.code) / 1000)
             attempts += 1
 

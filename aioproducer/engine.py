@@ -16,6 +16,7 @@ from aioproducer._admission import Admission
 from aioproducer._delivery import DeliveryLedger
 from aioproducer._producer_batch import ProducerBatch
 from aioproducer.batch_outcomes import BatchOutcomes, of_batch
+from aioproducer.client_logger import ClientLogger
 from aioproducer.config.batching import accumulator_of
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.coordinator import Coordinators
@@ -74,13 +75,14 @@ class Engine:
         rng: random.Random,
         clocks: tuple[Callable[[], float], Callable[[], float]] | None = None,
     ) -> None:
+        self._logger = ClientLogger(logger, config.client_id)
         self._config = config
         self._ended = ended
         self.loop = loop
         self.clocks = clocks
         self._ledger = DeliveryLedger()
         self._ledger.loop = loop
-        self.failures = FailureReport(self._ledger, config.on_error)
+        self.failures = FailureReport(self._ledger, config.on_error, self._logger)
         self._admission: weakref.ref[Admission] | None = None
         self.turns = Turns(loop, self._turn_begun)
         self._sequences = TransactionManager(
@@ -289,7 +291,7 @@ class Engine:
         if self._failure is not None or self._stopping:
             return
         self._failure = error
-        logger.error("the producer has failed: %s", str(error))
+        self._logger.error("the producer has failed: %s", str(error))
         if self.transaction is not None:
             self.transaction.failed(error)
         if (ended := self._ended()) is not None:
@@ -367,7 +369,7 @@ class Engine:
         deadline = deadline or Deadline(self.loop, None)
         self.drop()
         if not await deadline.bound(self._ended_tasks()):
-            logger.warning(
+            self._logger.warning(
                 "close(timeout=%s): a connection had not ended; does the token provider ignore its cancellation?",
                 deadline.timeout,
             )
@@ -475,7 +477,7 @@ class Engine:
         if self.transaction is not None:
             self._fatal(ProducerFailedError(f"{told}; transactions can't continue there"))
             return
-        logger.warning("%s; records that have not been acknowledged go there", told)
+        self._logger.warning("%s; records that have not been acknowledged go there", told)
         self._producer_id.start_over()
         self._sequences.start_over()
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 from aioproducer._delivery import DeliveryLedger
+from aioproducer.client_logger import ClientLogger
 from aioproducer.errors import KafkaError
 from aioproducer.log_limit import LogLimit
-
-logger: logging.Logger = logging.getLogger("aioproducer.engine")
 
 LOG_FAILURES_EVERY_MS = 10_000
 
@@ -24,9 +22,15 @@ class FailureReport:
         ledger: the producer's; its ``on_failure`` is set here.
     """
 
-    def __init__(self, ledger: DeliveryLedger, on_error: Callable[[KafkaError, int], object] | None) -> None:
+    def __init__(
+        self,
+        ledger: DeliveryLedger,
+        on_error: Callable[[KafkaError, int], object] | None,
+        logger: ClientLogger,
+    ) -> None:
         self._ledger = ledger
         self._on_error = on_error
+        self._logger = logger
         self._log_limit = LogLimit(LOG_FAILURES_EVERY_MS)
         self._unlogged = 0
         ledger.on_failure = self._failures_waiting
@@ -52,12 +56,12 @@ class FailureReport:
                 except (SystemExit, KeyboardInterrupt):
                     raise
                 except BaseException:  # a CancelledError of its own would end the flush or close that tells it
-                    logger.exception("on_error raised")
+                    self._logger.exception("on_error raised")
 
     def _log(self, error: KafkaError, records: int) -> None:
         self._unlogged += records
         if self._log_limit.allows(int(self._ledger.loop.time() * 1000)):
-            logger.error(
+            self._logger.error(
                 "%d records failed and nobody looked at their Deliveries; the last error: %s",
                 self._unlogged,
                 str(error),

@@ -21,6 +21,7 @@ import re
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from typing import TypeVar
 
+from aioproducer.client_logger import ClientLogger
 from aioproducer.cluster import (
     STEP,
     Broker,
@@ -105,6 +106,7 @@ class Metadata:
         """Whether records for a topic are buffered: it is not forgotten, and may be created if it is missing."""
         self.on_other_cluster: Callable[[str, str], None] = _nothing
         """Called with the ids of the former cluster and of the one that has taken its place, before that is adopted."""
+        self._logger = ClientLogger(logger, config.client_id)
         self._config = config
         self._client = client
         self._loop = loop
@@ -429,7 +431,7 @@ class Metadata:
     async def _rebootstrap(self, reason: KafkaError) -> None:
         # A single broker of another cluster may be the reason again and again, with answers of others in between.
         if not self._rebootstrapping and self._warnings_of_rebootstrap.allows(self._now_ms()):
-            logger.warning("starting again from bootstrap_servers: %s", str(reason))
+            self._logger.warning("starting again from bootstrap_servers: %s", str(reason))
         self._rebootstrapping = True
         try:
             response = await self._client.rebootstrap()
@@ -503,7 +505,7 @@ class Metadata:
             if error_code and tells and self._warnings_of_topics.allows(now_ms, topic):
                 broken.setdefault(error_code, []).append(topic)
         for error_code, topics in broken.items():
-            logger.warning("topic%s %s: %s", "s" if len(topics) > 1 else "", listed(topics), _meaning(error_code))
+            self._logger.warning("topic%s %s: %s", "s" if len(topics) > 1 else "", listed(topics), _meaning(error_code))
 
     def _now_ms(self) -> int:
         return int(self._loop.time() * 1000)

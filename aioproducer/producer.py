@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NoReturn, Self, TypeAlias, Unpack
 
 from aioproducer._arguments import checked_topic
 from aioproducer.bulk import BulkSend
+from aioproducer.client_logger import ClientLogger
 from aioproducer.closing import Closing, closed_too_early
 from aioproducer.compression import codec
 from aioproducer.config.keywords import ProducerConfigs
@@ -88,6 +89,7 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
         super().__init__(config)
         self._starting: asyncio.Task[None] | None = None
         self._closing: Closing | None = None
+        self._logger = ClientLogger(logger, self._config.client_id)
 
     @classmethod
     def from_config(cls, configs: Mapping[str, Any]) -> Self:
@@ -225,6 +227,7 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
                 deadline,
                 starting=self._starting,
                 on_end=lambda: _started.discard(self),
+                logger=self._logger,
             )
         elif self._closing.is_over:
             return  # it has already raised its error
@@ -238,7 +241,7 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
         _started.discard(self)
         pending = engine.fail_after_loop(closed_too_early)
         if pending:
-            logger.warning(
+            self._logger.warning(
                 "close(): %d records failed, as they had not ended when their event loop was closed", pending
             )
 

@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable
 
 from aioproducer.backoff import ExponentialBackoff
+from aioproducer.client_logger import ClientLogger
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.error_codes import Code
 from aioproducer.errors import (
@@ -59,6 +60,7 @@ class ProducerIdRequest:
         on_done: Callable[[], None],
         on_fatal: Callable[[KafkaError], None],
     ) -> None:
+        self._logger = ClientLogger(logger, config.client_id)
         self._request_timeout_ms = config.request_timeout_ms
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._loop = loop
@@ -100,7 +102,7 @@ class ProducerIdRequest:
                     self._on_fatal(_with_remedy(error))
                     return
                 self.last_error = error
-                logger.info("InitProducerId will be retried: %s", str(error))
+                self._logger.info("InitProducerId will be retried: %s", str(error))
             except Exception as error:
                 told = f"the request for a producer id failed with an internal error: {error!r}"
                 self._on_fatal(ProducerFailedError(told, cause=error))
@@ -120,7 +122,7 @@ class ProducerIdRequest:
             f"{error}: an idempotent producer's user needs permission to write to a topic, or IDEMPOTENT_WRITE on the "
             f"cluster before Kafka 2.8; without enable_idempotence it needs neither"
         ).marked(fatal=False)
-        logger.log(logging.INFO if self.last_error is not None else logging.WARNING, "%s", str(told))
+        self._logger.log(logging.INFO if self.last_error is not None else logging.WARNING, "%s", str(told))
         self.last_error = told
         self._on_refused(told)
 

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from aioproducer._arguments import bytes_of
+from aioproducer.client_logger import ClientLogger
 from aioproducer.errors import KafkaError, SerializationError, SerializerNotReadyError
 from aioproducer.net.cancellation import is_own_cancellation
 from aioproducer.partitioners import BUILT_IN, BuiltIn
@@ -37,6 +38,7 @@ class RecordPreparation:
         partitioner: ``f(topic, key, value, partitions) -> int`` on serialized bytes, or None. It may return
             BUILT_IN, which leaves the choice to the built-in one.
         max_block_ms: passed to serializers that wait for something themselves.
+        client_id: the producer's, for the log.
     """
 
     def __init__(
@@ -47,7 +49,9 @@ class RecordPreparation:
         value_serializer: Any,
         partitioner: Callable[[str, bytes | None, bytes | None, tuple[PartitionInfo, ...]], int | BuiltIn] | None,
         max_block_ms: int,
+        client_id: str,
     ) -> None:
+        self._logger = ClientLogger(logger, client_id)
         self._interceptors = tuple(interceptors)
         self._bound: list[tuple[str, BoundSerializer]] = []
         self._serializers, self._serializers_nowait = zip(
@@ -101,10 +105,10 @@ class RecordPreparation:
             except (SystemExit, KeyboardInterrupt):
                 raise
             except BaseException:  # also a CancelledError, which is then that of a future that it looked at
-                logger.warning("interceptor %s.on_send raised", name, exc_info=True)
+                self._logger.warning("interceptor %s.on_send raised", name, exc_info=True)
                 continue
             if not isinstance(changed, Record):
-                logger.warning("interceptor %s.on_send returned a %s, not a Record", name, type(changed).__name__)
+                self._logger.warning("interceptor %s.on_send returned a %s, not a Record", name, type(changed).__name__)
             elif changed.topic is None:
                 record = replace(changed, topic=record.topic)
             else:
@@ -119,7 +123,7 @@ class RecordPreparation:
             except (SystemExit, KeyboardInterrupt):
                 raise
             except BaseException:
-                logger.warning("interceptor %s.%s raised", type(interceptor).__name__, method, exc_info=True)
+                self._logger.warning("interceptor %s.%s raised", type(interceptor).__name__, method, exc_info=True)
 
     def ended(self, metadata: RecordMetadata | None, error: KafkaError | None, headers: Any) -> None:
         """Call ``on_acknowledgement`` of each interceptor with the outcome of a record."""
@@ -157,7 +161,7 @@ class RecordPreparation:
         try:
             await bound.close()
         except Exception:
-            logger.warning("serializer %s.close raised", type(bound).__name__, exc_info=True)
+            self._logger.warning("serializer %s.close raised", type(bound).__name__, exc_info=True)
 
     def serialize_nowait(self, record: Record) -> tuple[bytes | None, bytes | None]:
         """Key and value as bytes, from serializers that need no await.

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from aioproducer.client_logger import ClientLogger
 from aioproducer.compression import Codec, Data, codec, codec_by_attribute
 from aioproducer.log_limit import LogLimit
 from aioproducer.processors import processor_count
@@ -43,6 +44,7 @@ class Sealer:
         accumulator: RecordAccumulator,
         on_sealed: Callable[[], None],
     ) -> None:
+        self._logger = ClientLogger(logger, config.client_id)
         self._loop = loop
         self._accumulator = accumulator
         self._on_sealed = on_sealed
@@ -72,7 +74,7 @@ class Sealer:
     def _note_failure(self, error: BaseException) -> None:
         # An uncompressed batch is always valid; the failure is worth a log line, if not one per batch.
         if self._may_log("failed"):
-            logger.error("%s failed; sending batches uncompressed", self._codec.name, exc_info=error)
+            self._logger.error("%s failed; sending batches uncompressed", self._codec.name, exc_info=error)
 
     def _may_log(self, trouble: str) -> bool:
         return self._log_limit.allows(int(self._loop.time() * 1000), trouble)
@@ -97,7 +99,7 @@ class Sealer:
         except RuntimeError as error:  # the system has no thread left
             contents.clear()  # of a job that may be queued all the same, for a thread that there is
             if self._may_log("no thread"):
-                logger.warning("compressing batches on the event loop, which stalls it: %s", error)
+                self._logger.warning("compressing batches on the event loop, which stalls it: %s", error)
             self._hand_back(batches, [self._compressed_or_none(batch) for batch in batches])
             return
         self._jobs[job] = None

@@ -44,6 +44,7 @@ class SlowAdmission(Admission[Key_contra, Value_contra]):
             value_serializer=config.value_serializer,
             partitioner=config.partitioner_class if callable(config.partitioner_class) else None,
             max_block_ms=config.max_block_ms,
+            client_id=config.client_id,
         )
         self._refused_bytes = 0
         """Size of the last record that submit_nowait() refused; ready() waits for that much room, once."""

@@ -21,7 +21,10 @@ PACKAGE = REPOSITORY / "aioproducer"
 
 # From the bottom up; a module may import from its own layer and those below.
 LAYERS = (
-    ("_record_metadata", "version", "error_codes", "errors", "extras", "health", "log_limit", "records"),
+    (
+        "_record_metadata", "client_logger", "version", "error_codes", "errors", "extras", "health", "log_limit",
+        "records",
+    ),
     (
         "_accumulator", "_admission", "_am_send", "_arguments", "_arrow", "_buffer_pool", "_clock", "_delivery",
         "_feed", "_hashing", "_counts", "_not_by_hand", "_outcomes", "_prefetch", "_produce", "_producer_batch",

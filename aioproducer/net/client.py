@@ -19,6 +19,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
+from aioproducer.client_logger import ClientLogger
 from aioproducer.cluster import Broker
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import (
@@ -78,6 +79,7 @@ class NetworkClient:
         """Called with the node id and error when a connection was lost or could not be made."""
         self.on_open: Callable[[Connection], None] = _nothing
         """Called for each connection that came up."""
+        self._logger = ClientLogger(logger, config.client_id)
         self._config = config
         self._loop = loop
         self._on_internal_error = on_internal_error
@@ -457,7 +459,7 @@ class NetworkClient:
         A connection that a broker ends is not worth a warning, as each restart does that; a failed reconnect is.
         """
         if self._warnings.allows(self._now_ms(), str(node)):
-            logger.warning("node %d: %s", node.node_id, str(error))
+            self._logger.warning("node %d: %s", node.node_id, str(error))
 
     def _capacity_freed(self, connection: Connection) -> None:
         aside = self._nodes.asides.get(connection.node_id)

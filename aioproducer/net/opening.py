@@ -8,6 +8,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from aioproducer.client_logger import ClientLogger
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import AuthenticationError, KafkaError
 from aioproducer.metrics import ProducerMetrics
@@ -138,4 +139,6 @@ def _set_socket_options(sock: socket.socket | None, config: ProducerConfig) -> N
             try:
                 sock.setsockopt(socket.SOL_SOCKET, option, size)
             except OSError as error:  # on macOS, if it is too large; Linux takes the largest that it has
-                logger.info("the system does not accept a socket buffer of %d bytes: %s", size, str(error))
+                ClientLogger(logger, config.client_id).info(
+                    "the system does not accept a socket buffer of %d bytes: %s", size, str(error)
+                )

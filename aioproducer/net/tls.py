@@ -14,6 +14,7 @@ import re
 import ssl
 from contextlib import suppress
 
+from aioproducer.client_logger import ClientLogger
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.config.tls import allowed_suites, cipher_string, is_pkcs12, version_limits
 from aioproducer.errors import TlsError
@@ -38,6 +39,7 @@ class Tls:
     """
 
     def __init__(self, config: ProducerConfig, loop: asyncio.AbstractEventLoop) -> None:
+        self._logger = ClientLogger(logger, config.client_id)
         self._config = config
         self._reading = SharedCall(loop, self._current)
         self._context: ssl.SSLContext | None = None
@@ -101,7 +103,7 @@ class Tls:
             try:
                 self._context = make_context(self._config)
                 self._stamps = stamps
-                logger.info("the certificate files have changed; new connections use their new contents")
+                self._logger.info("the certificate files have changed; new connections use their new contents")
             except TlsError as error:
                 self._complain(stamps, error)
         return self._context
@@ -110,7 +112,9 @@ class Tls:
         """Log once for the same files: each connection retries them, as a stamp does not show who may read a file."""
         if stamps != self._refused:
             self._refused = stamps
-            logger.warning("the certificate files have changed but can't be used; still using the last: %s", str(error))
+            self._logger.warning(
+                "the certificate files have changed but can't be used; still using the last: %s", str(error)
+            )
 
     def _files(self) -> list[str]:
         trust, own = self._config.ssl_truststore_location, self._config.ssl_keystore_location

@@ -26,6 +26,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable
 
+from aioproducer.client_logger import ClientLogger
 from aioproducer.compression import Codec
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.deadline import in_seconds
@@ -73,6 +74,7 @@ class ClientTelemetry:
         rng: random.Random,
         wall_time_s: Callable[[], float],
     ) -> None:
+        self._logger = ClientLogger(logger, config.client_id)
         self._enabled = config.enable_metrics_push
         self._request_timeout_ms = config.request_timeout_ms
         transactional_id = config.transactional_id
@@ -133,9 +135,9 @@ class ClientTelemetry:
             async with asyncio.timeout(limit_s):
                 await self._push_over(lambda: self._free(connection), terminating=True)
         except (KafkaError, TimeoutError) as error:
-            logger.debug("the last push of metrics was not answered: %s", str(error) or "too late")
+            self._logger.debug("the last push of metrics was not answered: %s", str(error) or "too late")
         except Exception:
-            logger.warning("the last push of metrics failed with an internal error", exc_info=True)
+            self._logger.warning("the last push of metrics failed with an internal error", exc_info=True)
 
     async def stop(self) -> None:
         """End the pushes; ``client_instance_id`` returns no id any more."""
@@ -173,7 +175,7 @@ class ClientTelemetry:
             pass
         except Exception:
             self._ended = True
-            logger.warning("metrics are no longer pushed because of an internal error", exc_info=True)
+            self._logger.warning("metrics are no longer pushed because of an internal error", exc_info=True)
 
     async def _connection(self, api_key: int) -> Connection:
         """A free connection to a broker that accepts metrics; waits until one is connected."""
@@ -217,9 +219,9 @@ class ClientTelemetry:
         if before is not None and before.delta != subscription.delta:
             self._told.forget()
         name = readable(subscription.instance_id)
-        logger.debug("client instance %s: subscription %s", name, subscription)
+        self._logger.debug("client instance %s: subscription %s", name, subscription)
         if before is None:
-            logger.info("the cluster knows this producer as client instance %s", name)
+            self._logger.info("the cluster knows this producer as client instance %s", name)
         for waiter in self._waiting_for_id:
             if not waiter.done():
                 waiter.set_result(name)
@@ -307,7 +309,7 @@ class ClientTelemetry:
 
     def _complain(self, what: str) -> None:
         """Log the first failure for operators, and later ones only for debugging."""
-        logger.log(logging.DEBUG if self._complained else logging.INFO, what)
+        self._logger.log(logging.DEBUG if self._complained else logging.INFO, "%s", what)
         self._complained = True
 
     # --- time ---------------------------------------------------------------------------------------------------------

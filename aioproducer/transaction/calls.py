@@ -8,13 +8,11 @@ first waits for that task, and if it is the same call again, it takes over the t
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from aioproducer.client_logger import ClientLogger
 from aioproducer.errors import KafkaError
-
-logger: logging.Logger = logging.getLogger("aioproducer.transaction")
 
 SHARED = frozenset({"prepare_transaction", "commit_transaction", "abort_transaction"})
 """Calls whose outcome the next call takes over if it is the same."""
@@ -37,11 +35,13 @@ class TransactionCalls:
         timed_out: Callable[[str, int], KafkaError],
         cut_short: Callable[[str], KafkaError],
         on_end: Callable[[asyncio.Task[Any]], None],
+        logger: ClientLogger,
     ) -> None:
         self._loop = loop
         self._timed_out = timed_out
         self._cut_short = cut_short
         self._on_end = on_end
+        self._logger = logger
         self._latest: tuple[str, asyncio.Task[Any]] | None = None
 
     @property
@@ -70,7 +70,7 @@ class TransactionCalls:
                 if not task.done() or broke_off(task):
                     raise  # the outcome is unknown
                 if not is_same:
-                    logger.info("%s(), which another call waited for, failed: %s", left, str(error))
+                    self._logger.info("%s(), which another call waited for, failed: %s", left, str(error))
             if is_same:
                 return task
         return None

@@ -34,6 +34,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
+from aioproducer.client_logger import ClientLogger
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.coordinator import Answered, Coordinators
 from aioproducer.error_codes import Code
@@ -121,6 +122,7 @@ class TransactionRunner:
         self.closed_over: int = 0
         """Number of the transaction open when the producer was closed: it is aborted if time allows."""
         self.transactional_id: str = config.transactional_id
+        self._logger = ClientLogger(logger, config.client_id)
         self._transaction_timeout_ms = config.transaction_timeout_ms
         self._max_block_ms = config.max_block_ms
         self._loop = loop
@@ -131,7 +133,11 @@ class TransactionRunner:
         self._feature = feature
         self._records = records
         self._calls = TransactionCalls(
-            loop=loop, timed_out=self._timed_out, cut_short=self._cut_short, on_end=self._task_ended
+            loop=loop,
+            timed_out=self._timed_out,
+            cut_short=self._cut_short,
+            on_end=self._task_ended,
+            logger=self._logger,
         )
         self._additions = TransactionAdditions(
             loop=loop,
@@ -187,14 +193,14 @@ class TransactionRunner:
             if self.states.state is not TransactionState.FATAL_ERROR:
                 await self._calls.wait_for_latest(deadline_ms)
         except KafkaError as error:
-            logger.warning("a call of a transaction failed while the producer was closing: %s", str(error))
+            self._logger.warning("a call of a transaction failed while the producer was closing: %s", str(error))
         if self.states.is_open:
             self.closed_over = self.number
         if self.states.is_open and self._calls.latest is None and timeout_ms and not self._hurried:
             try:
                 await self._calls.run("abort_transaction", self._start_abort(), deadline_ms)
             except KafkaError as error:
-                logger.warning(
+                self._logger.warning(
                     "the open transaction of %r could not be aborted; the coordinator aborts it after "
                     "transaction_timeout_ms=%d: %s", self.transactional_id, self._transaction_timeout_ms, str(error),
                 )  # fmt: skip
@@ -280,7 +286,9 @@ class TransactionRunner:
         try:
             await abort
         except KafkaError as error:
-            logger.warning("a transaction that could not be committed could not be aborted either: %s", str(error))
+            self._logger.warning(
+                "a transaction that could not be committed could not be aborted either: %s", str(error)
+            )
 
     # --- one call after the other -------------------------------------------------------------------------------------
 
@@ -490,7 +498,7 @@ class TransactionRunner:
         try:
             described = await self._requests.describe()
         except KafkaError as error:
-            logger.info("the outcome of the transaction of %r is unknown: %s", self.transactional_id, str(error))
+            self._logger.info("the outcome of the transaction of %r is unknown: %s", self.transactional_id, str(error))
             return True
         return outcome_after_end(*self._who, described) is not TransactionOutcome.ABORTED
 

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import random
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any
+
+import pytest
 
 from aioproducer._accumulator import RecordAccumulator
 from aioproducer._delivery import Delivery, DeliveryLedger
 from aioproducer._produce import encode_produce_request
 from aioproducer._producer_batch import ProducerBatch, TopicQueues
+from aioproducer.client_logger import ClientLogger
 from aioproducer.errors import KafkaError
 from tests.reference import record_batch as reference
 
 TOPIC_ID = bytes(range(16))
 UNLIMITED = 1 << 60
+LOGGER = ClientLogger(logging.getLogger("aioproducer.tests"), "producer-1")
 
 
 def make_accumulator(
@@ -145,3 +151,16 @@ def filled(
     ]
     (batch,) = drain_all(accumulator, now_ms=now_ms)
     return batch, deliveries
+
+
+def messages_of(
+    caplog: pytest.LogCaptureFixture, logger: str = "aioproducer", level: int = logging.WARNING
+) -> list[str]:
+    """What a logger and those below it have written, without the client id at the beginning of each line."""
+    texts = [
+        each.getMessage()
+        for each in caplog.records
+        if each.levelno >= level and (each.name == logger or each.name.startswith(f"{logger}."))
+    ]
+    assert all(re.match(r"\[\S+\] ", text) for text in texts)
+    return [text.partition("] ")[2] for text in texts]

@@ -34,7 +34,7 @@ from aioproducer.records import TopicPartition
 from aioproducer.sealer import Sealer
 from aioproducer.transaction.manager import TransactionManager
 from aioproducer.transaction.partitions import TransactionPartitions
-from tests.unit.core import UNLIMITED, add_topic, drain_all, filled, make_accumulator, put, read
+from tests.unit.core import UNLIMITED, add_topic, drain_all, filled, make_accumulator, messages_of, put, read
 
 pytestmark = pytest.mark.usefixtures("clean_loop")
 
@@ -305,7 +305,7 @@ async def test_a_loss_that_the_cluster_has_acknowledged_before_is_told(
         bench.lose(batch)
         batch = bench.resend(now_ms=NOW + 500)
     bench.answer(batch, Answer(code), now_ms=NOW + 500)
-    told = [text for text in caplog.messages if "it has lost records that it had acknowledged" in text]
+    told = [text for text in messages_of(caplog) if "it has lost records that it had acknowledged" in text]
     assert len(told) == (explained == "by nothing")
     assert all(text.startswith("orders-0: node 1 answered ") for text in told)
 
@@ -335,14 +335,14 @@ async def test_of_thousands_of_topics_with_one_trouble_a_few_are_told(caplog: py
         for batch in batches:
             batch.attempts = 5
             bench.answer(batch, Answer(code))
-        told = [text.partition("-0: ")[0] for text in caplog.messages]
+        told = [text.partition("-0: ")[0] for text in messages_of(caplog)]
         assert told == [batch.topic for batch in batches[:MOST_WARNED]]
         assert ["no others" in text for text in caplog.messages] == [False] * (MOST_WARNED - 1) + [True]
         bench.accumulator.ready(NOW + 100_000)
         batches = drain_all(bench.accumulator, now_ms=NOW + 100_000)
     batches[-1].attempts = 5
     bench.answer(batches[-1], Answer(19), now_ms=NOW + 100_000)
-    assert caplog.messages[-1].startswith(f"{batches[-1].topic}-0: ")
+    assert messages_of(caplog)[-1].startswith(f"{batches[-1].topic}-0: ")
     assert len(caplog.messages) == MOST_WARNED + 1
 
 

@@ -13,6 +13,7 @@ import pytest
 from aioproducer._delivery import DeliveryLedger
 from aioproducer.errors import KafkaError
 from aioproducer.failure_report import FailureReport
+from tests.unit.core import LOGGER, messages_of
 
 pytestmark = pytest.mark.usefixtures("clean_loop")
 
@@ -27,7 +28,7 @@ async def test_each_error_is_told_once_with_its_records(caplog: pytest.LogCaptur
     """The log has the first at once, and those of the next seconds together with a later one."""
     ledger = ledger_of(asyncio.get_running_loop())
     told: list[tuple[KafkaError, int]] = []
-    report = FailureReport(ledger, lambda error, records: told.append((error, records)))
+    report = FailureReport(ledger, lambda error, records: told.append((error, records)), LOGGER)
     one, two = KafkaError("one"), KafkaError("two")
     for error in (one, two, one):
         ledger.book(0, error, 2)
@@ -36,8 +37,8 @@ async def test_each_error_is_told_once_with_its_records(caplog: pytest.LogCaptur
     assert told == [(one, 4), (two, 2)]
     report.tell()
     assert len(told) == 2
-    (logged,) = caplog.records
-    assert logged.getMessage() == "4 records failed and nobody looked at their Deliveries; the last error: one"
+    (logged,) = messages_of(caplog)
+    assert logged == "4 records failed and nobody looked at their Deliveries; the last error: one"
 
 
 async def test_told_in_the_context_of_the_start() -> None:
@@ -46,7 +47,7 @@ async def test_told_in_the_context_of_the_start() -> None:
     request.set("start")
     ledger = ledger_of(asyncio.get_running_loop())
     seen: list[str] = []
-    report = FailureReport(ledger, lambda error, records: seen.append(request.get()))
+    report = FailureReport(ledger, lambda error, records: seen.append(request.get()), LOGGER)
 
     async def other() -> None:
         request.set("other")
@@ -78,12 +79,12 @@ def test_the_log_has_one_line_in_ten_seconds(caplog: pytest.LogCaptureFixture) -
     """Each line counts all records since the last one; the same without an on_error."""
     loop = FakeLoop()
     ledger = ledger_of(cast(asyncio.AbstractEventLoop, loop))
-    report = FailureReport(ledger, None)
+    report = FailureReport(ledger, None, LOGGER)
     for now_s, records in (0, 3), (5, 2), (9.99, 2), (10, 4), (19.99, 1), (20, 1), (20.1, 1):
         loop.now_s = now_s
         ledger.book(0, KafkaError(f"at {now_s}"), records)
         report.tell()
-    assert [each.getMessage() for each in caplog.records] == [
+    assert messages_of(caplog) == [
         "3 records failed and nobody looked at their Deliveries; the last error: at 0",
         "8 records failed and nobody looked at their Deliveries; the last error: at 10",
         "2 records failed and nobody looked at their Deliveries; the last error: at 20",
@@ -100,13 +101,13 @@ async def test_what_on_error_raises_is_logged(raised: type[BaseException], caplo
         raise raised
 
     ledger = ledger_of(asyncio.get_running_loop())
-    FailureReport(ledger, on_error)
+    FailureReport(ledger, on_error, LOGGER)
     one, two = KafkaError("one"), KafkaError("two")
     for error in one, two:
         ledger.book(0, error, 1)
     await asyncio.sleep(0)
     assert told == [one, two]
-    assert [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR][-1] == "on_error raised"
+    assert messages_of(caplog, level=logging.ERROR)[-1] == "on_error raised"
 
 
 def test_on_error_may_end_the_program() -> None:
@@ -114,7 +115,7 @@ def test_on_error_may_end_the_program() -> None:
         raise SystemExit
 
     ledger = ledger_of(cast(asyncio.AbstractEventLoop, FakeLoop()))
-    FailureReport(ledger, on_error)
+    FailureReport(ledger, on_error, LOGGER)
     with pytest.raises(SystemExit):
         ledger.book(0, KafkaError("one"), 1)
 
@@ -123,7 +124,7 @@ def test_nobody_is_told_after_the_loop() -> None:
     loop = asyncio.new_event_loop()
     ledger = ledger_of(loop)
     told: list[KafkaError] = []
-    FailureReport(ledger, lambda error, _: told.append(error))
+    FailureReport(ledger, lambda error, _: told.append(error), LOGGER)
     loop.close()
     ledger.book(0, KafkaError("late"), 1)
     assert not told

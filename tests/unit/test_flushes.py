@@ -13,7 +13,7 @@ from aioproducer.errors import FlushTimeoutError, ProducerClosedError
 from aioproducer.failure_report import FailureReport
 from aioproducer.flushes import Flushes
 from aioproducer.metrics import ProducerMetrics
-from tests.unit.core import add_topic, drain_all, end, make_accumulator, put
+from tests.unit.core import LOGGER, add_topic, drain_all, end, make_accumulator, put
 
 pytestmark = pytest.mark.usefixtures("clean_loop")
 
@@ -25,7 +25,7 @@ def flushes_of(accumulator: RecordAccumulator, begun: list[str]) -> Flushes:
         loop=asyncio.get_running_loop(),
         accumulator=accumulator,
         ledger=ledger,
-        failures=FailureReport(ledger, None),
+        failures=FailureReport(ledger, None, LOGGER),
         metrics=ProducerMetrics(),
         on_begin=lambda: begun.append("begun"),
     )

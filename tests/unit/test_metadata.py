@@ -44,6 +44,7 @@ from aioproducer.protocol.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from tests.unit.core import messages_of
 from tests.unit.net.fake_broker import EVERYTHING, FakeBroker, ReceivedRequest
 
 pytestmark = pytest.mark.usefixtures("clean_loop")
@@ -395,7 +396,7 @@ async def test_many_broken_topics_are_one_warning(cluster: FakeCluster, caplog: 
                 await setup.wait(refused[-1])
             while setup.metadata._schedule._asked:
                 await asyncio.sleep(0)
-    one, other = (record.getMessage() for record in caplog.records)
+    one, other = messages_of(caplog)
     assert one.startswith(f"topics {', '.join(refused[:10])} and 990 more: TOPIC_AUTHORIZATION_FAILED (29), ")
     assert other.startswith("topic bad: INVALID_TOPIC_EXCEPTION (17), ")
 
@@ -411,7 +412,7 @@ async def test_a_broken_topic_is_warned_of_once(cluster: FakeCluster, caplog: py
             for _ in range(3):
                 with pytest.raises(TopicAuthorizationFailedError):
                     await setup.wait("secret")
-        told = [record.getMessage().split(":")[0] for record in caplog.records]
+        told = [text.split(":")[0] for text in messages_of(caplog)]
         assert sorted(told) == ["topic missing", "topic secret"]
 
 

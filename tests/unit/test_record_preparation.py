@@ -26,7 +26,7 @@ def partitions_of(topic: str) -> tuple[PartitionInfo, ...]:
 
 def preparation(**options: Any) -> RecordPreparation:
     usual: dict[str, Any] = {"interceptors": (), "key_serializer": None, "value_serializer": None, "partitioner": None}
-    return RecordPreparation(**{**usual, "max_block_ms": 60_000, **options})
+    return RecordPreparation(**{**usual, "max_block_ms": 60_000, "client_id": "producer-1", **options})
 
 
 def record(value: Any = b"value", key: Any = b"key", **fields: Any) -> Record:

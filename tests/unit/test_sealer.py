@@ -18,7 +18,7 @@ from aioproducer.compression import codec
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.sealer import JOB_BYTES, Sealer
 from aioproducer.testing import FakeCluster
-from tests.unit.core import UNLIMITED, add_topic, end, fail, make_accumulator, put
+from tests.unit.core import UNLIMITED, add_topic, end, fail, make_accumulator, messages_of, put
 
 pytestmark = pytest.mark.usefixtures("clean_loop")
 
@@ -202,8 +202,8 @@ async def test_codec_that_fails_on_the_loop(monkeypatch: pytest.MonkeyPatch, cap
             assert [(await producer.send("t", value)).offset for value in (b"one", b"two")] == [0, 1]
             await producer.close()
         assert [each.value for each in cluster.records("t")] == [b"one", b"two"]
-    told = [(entry.levelno, entry.getMessage()) for entry in caplog.records if entry.name == "aioproducer.sealer"]
-    assert told == [(logging.ERROR, "gzip failed; sending batches uncompressed")]  # not one line per batch
+    told = messages_of(caplog, "aioproducer.sealer", logging.ERROR)
+    assert told == ["gzip failed; sending batches uncompressed"]  # not one line per batch
 
 
 async def test_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
@@ -221,9 +221,8 @@ async def test_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch, caplog:
     assert bench.take() == batches
     assert [bench.sealer.plain(batch) for batch in batches] == plain
     assert all(batch.compressed for batch in batches)
-    (told,) = [entry for entry in caplog.records if entry.name == "aioproducer.sealer"]
-    assert told.levelno == logging.WARNING
-    assert told.getMessage() == "compressing batches on the event loop, which stalls it: can't start new thread"
+    told = messages_of(caplog, "aioproducer.sealer")
+    assert told == ["compressing batches on the event loop, which stalls it: can't start new thread"]
     for batch in batches:
         end(bench.accumulator, batch)
     assert bench.accumulator.pool.used_bytes == 0

@@ -24,6 +24,7 @@ import random
 from collections.abc import Callable
 
 from aioproducer.backoff import ExponentialBackoff
+from aioproducer.client_logger import ClientLogger
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.error_codes import Code
 from aioproducer.errors import (
@@ -71,6 +72,7 @@ class SaslAuthenticator:
         rng: random.Random,
         on_internal_error: Callable[[BaseException], None],
     ) -> None:
+        self._logger = ClientLogger(logger, config.client_id)
         self._config = config
         self._loop = loop
         self._rng = rng
@@ -199,7 +201,7 @@ class SaslAuthenticator:
         mechanism = await self._ready_mechanism()
         exchange = await self._begin_before(connection, mechanism, ends_ms)
         if exchange is None:
-            logger.warning(
+            self._logger.warning(
                 "%s: the session has expired and could not be renewed; closing the connection", str(connection)
             )
             connection.close_when_idle()
@@ -211,7 +213,7 @@ class SaslAuthenticator:
         except KafkaError as error:
             connection.metrics.record_login_again_failed(self._now_ms())
             if not connection.closed:
-                logger.warning(
+                self._logger.warning(
                     "%s: re-authentication failed; opening a new connection: %s", str(connection), str(error)
                 )
                 lost = ConnectionLostError(f"{connection}: re-authentication failed: {error}")
@@ -234,7 +236,7 @@ class SaslAuthenticator:
             except TimeoutError:
                 return None
             except KafkaError as error:
-                logger.warning("%s: re-authentication has to wait: %s", str(connection), str(error))
+                self._logger.warning("%s: re-authentication has to wait: %s", str(connection), str(error))
             await asyncio.sleep(min(self._backoff.delay_ms(attempts, self._rng), left_ms) / 1000)
             attempts += 1
         return None

@@ -13,6 +13,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 
+from aioproducer.client_logger import ClientLogger
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import ConnectionLostError, KafkaError
 from aioproducer.oauth_token import OAuthToken, check_token, jwt_times_ms, refresh_at_ms
@@ -40,6 +41,7 @@ class TokenCache:
         *,
         wall_s: Callable[[], float] = time.time,
     ) -> None:
+        self._logger = ClientLogger(logger, config.client_id)
         self._config = config
         self._fetch = fetch
         self._rng = rng
@@ -65,7 +67,7 @@ class TokenCache:
                 last = self._good_token()
                 if last is None:
                     raise
-                logger.warning(
+                self._logger.warning(
                     "the token for OAUTHBEARER could not be renewed; still using the last one: %s", str(error)
                 )
                 self._put_off()

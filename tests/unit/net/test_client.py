@@ -41,6 +41,7 @@ from aioproducer.protocol.api_versions import (
 from aioproducer.protocol.end_txn import EndTxnRequest, EndTxnResponse
 from aioproducer.protocol.header import encode_request
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse
+from tests.unit.core import messages_of
 from tests.unit.net.fake_broker import EVERYTHING, FakeBroker, ReceivedRequest, closed_port, end_with_answer
 from tests.unit.net.lifetimes import goes_by_itself
 
@@ -444,12 +445,12 @@ async def test_a_node_that_stays_away_is_warned_of_once_a_minute(
             await client.until(lambda: len(client.disconnects) > before)
 
         def told() -> list[str]:
-            return [f"{record.name} {record.levelname} {record.getMessage()}" for record in caplog.records]
+            return messages_of(caplog, "aioproducer.client")
 
         for _ in range(3):
             await fail()
         (warning,) = told()
-        assert warning.startswith(f"aioproducer.client WARNING node 1: no connection to {broker.host}:{broker.port}: ")
+        assert warning.startswith(f"node 1: no connection to {broker.host}:{broker.port}: ")
         monkeypatch.setattr(client, "_now_ms", lambda: client.now_ms + WARN_EVERY_MS)
         await fail()
         assert told() == [warning, warning]
@@ -468,8 +469,8 @@ async def test_a_silent_node_is_warned_of_and_one_that_ends_a_connection_is_not(
         broker.silent(MetadataRequest)
         with pytest.raises(RequestTimedOutError):
             await connection.request(METADATA)
-        (record,) = caplog.records
-        assert record.getMessage() == (
+        (told,) = messages_of(caplog)
+        assert told == (
             f"node 1: node 1 ({broker.host}:{broker.port}) left a request unanswered for too long (request_timeout_ms)"
         )
 

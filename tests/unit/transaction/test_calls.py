@@ -8,6 +8,7 @@ import pytest
 
 from aioproducer.errors import KafkaError, ProducerClosedError, TransactionStateError, TransactionTimeoutError
 from aioproducer.transaction.calls import SHARED, TransactionCalls
+from tests.unit.core import LOGGER
 
 pytestmark = pytest.mark.usefixtures("clean_loop")
 
@@ -29,6 +30,7 @@ class Work:
             timed_out=timed_out,
             cut_short=ProducerClosedError,
             on_end=lambda task: None,
+            logger=LOGGER,
         )
         self.end: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 

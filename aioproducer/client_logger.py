@@ -1,0 +1,27 @@
+"""ClientLogger: names the producer in each of its log lines."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from aioproducer.errors import excerpt
+
+
+class ClientLogger(logging.LoggerAdapter[logging.Logger]):
+    """A module's logger, for one producer of perhaps several in the process.
+
+    Lines begin with the ``client_id`` in brackets; log records have it as an attribute too, for formatters. The format
+    string is the same for all producers, so that tools can group lines by it.
+    """
+
+    def __init__(self, logger: logging.Logger, client_id: str) -> None:
+        super().__init__(logger)
+        self._client_id = excerpt(client_id, 100)
+
+    def log(self, level: int, msg: object, *args: object, **options: Any) -> None:
+        """Write a line at this level; all other methods lead here."""
+        if self.isEnabledFor(level):
+            options["stacklevel"] = options.get("stacklevel", 1) + 1
+            options["extra"] = {**(options.get("extra") or {}), "client_id": self._client_id}
+            self.logger.log(level, f"[%s] {msg}", self._client_id, *args, **options)
