@@ -150,6 +150,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     authority.issue_cert("client").private_key_and_cert_chain_pem.write_to_path(tmp_path / "client.pem")
+    (tmp_path / "kafka-login").write_text("alice secret")
     (tmp_path / "audit").mkdir()
     return tmp_path
 

@@ -100,6 +100,7 @@ class ProducerConfigs(TypedDict, Generic[Key_contra, Value_contra], total=False)
     sasl_mechanism: str
     sasl_username: str | None
     sasl_password: str | None
+    sasl_credentials_provider: Callable[[], Awaitable[tuple[str, str]]] | None
     sasl_oauth_token_provider: Callable[[], Awaitable[OAuthToken | str]] | None
     sasl_jaas_config: str | None
     sasl_kerberos_service_name: str | None

@@ -20,6 +20,8 @@ _MODULES = {
     "GSSAPI": "Krb5LoginModule",
     "AWS_MSK_IAM": "IAMLoginModule",
 }
+_CREDENTIALS = (("sasl_username", "username"), ("sasl_password", "password"))
+"""Configs for PLAIN and SCRAM, and their options in ``sasl_jaas_config``."""
 _OIDC = {
     "clientId": "sasl_oauthbearer_client_credentials_client_id",
     "clientSecret": "sasl_oauthbearer_client_credentials_client_secret",
@@ -55,6 +57,8 @@ def check_login(values: MutableMapping[str, Any]) -> None:
     jaas = jaas_of(values["sasl_jaas_config"], mechanism)
     if mechanism == "PLAIN" or mechanism.startswith("SCRAM"):
         _check_password(values, mechanism, jaas)
+    elif values["sasl_credentials_provider"] is not None:
+        raise ConfigError(f"sasl_credentials_provider is for PLAIN and SCRAM, not for sasl_mechanism={mechanism}")
     elif mechanism == "OAUTHBEARER":
         _check_token(values, jaas)
     elif mechanism == "GSSAPI" and not values["sasl_kerberos_service_name"]:
@@ -81,15 +85,27 @@ def jaas_of(text: str | None, mechanism: str) -> Jaas:
 
 
 def _check_password(values: MutableMapping[str, Any], mechanism: str, jaas: Jaas) -> None:
-    for name, option in (("sasl_username", "username"), ("sasl_password", "password")):
+    if values["sasl_credentials_provider"] is not None:
+        _check_sole(values, jaas)
+        return
+    for name, option in _CREDENTIALS:
         if option in jaas.options:
             if values[name] is not None:
                 raise ConfigError(f"{name} contradicts sasl_jaas_config, which has a {option} too")
             values[name] = jaas.options[option]
         if not values[name]:
-            raise ConfigError(f"sasl_mechanism={mechanism} needs {name}")
+            raise ConfigError(f"sasl_mechanism={mechanism} needs {name}, or sasl_credentials_provider")
     if mechanism == "PLAIN" and "\0" in values["sasl_username"] + values["sasl_password"]:
         raise ConfigError("sasl_mechanism=PLAIN: sasl_username and sasl_password can't hold the character NUL")
+
+
+def _check_sole(values: MutableMapping[str, Any], jaas: Jaas) -> None:
+    """Check that nothing else names a user: a provider is not just the first to be asked."""
+    for name, option in _CREDENTIALS:
+        if values[name] is not None:
+            raise ConfigError(f"sasl_credentials_provider contradicts {name}: give one")
+        if option in jaas.options:
+            raise ConfigError(f"sasl_credentials_provider contradicts sasl_jaas_config, which has a {option} too")
 
 
 def _check_token(values: MutableMapping[str, Any], jaas: Jaas) -> None:

@@ -121,6 +121,7 @@ class ProducerConfig:
     sasl_mechanism: str
     sasl_username: str | None
     sasl_password: str | None
+    sasl_credentials_provider: Callable[[], Awaitable[Any]] | None
     sasl_oauth_token_provider: Callable[[], Awaitable[Any]] | None
     sasl_jaas_config: str | None
     sasl_kerberos_service_name: str | None

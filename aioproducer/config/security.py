@@ -5,6 +5,7 @@ from __future__ import annotations
 from aioproducer.config.definition import ConfigDef
 from aioproducer.config.values import (
     BOOLEAN,
+    CREDENTIALS_PROVIDER,
     INT,
     JWT_RETRIEVER,
     LIST,
@@ -163,6 +164,15 @@ SASL: tuple[ConfigDef, ...] = (
         importance="medium",
         in_java=False,
         doc="For PLAIN and SCRAM.",
+    ),
+    ConfigDef(
+        name="sasl_credentials_provider",
+        type=CREDENTIALS_PROVIDER,
+        default=None,
+        importance="medium",
+        in_java=False,
+        doc="Takes the place of `sasl_username` and `sasl_password` where these change: an async function that returns "
+        "both, called for each login.",
     ),
     ConfigDef(
         name="sasl_oauth_token_provider",

@@ -373,5 +373,13 @@ TOKEN_PROVIDER = ConfigType(
     "Callable[[], Awaitable[Any]]",
     "Callable[[], Awaitable[OAuthToken | str]]",
     _callable,
+    secret=True,  # a token may be given in its place
+)
+CREDENTIALS_PROVIDER = ConfigType(
+    "async function without arguments",
+    "Callable[[], Awaitable[Any]]",
+    "Callable[[], Awaitable[tuple[str, str]]]",
+    _callable,
+    secret=True,  # a password may be given in its place
 )
 SSL_CONTEXT = ConfigType("ssl.SSLContext", "ssl.SSLContext", "ssl.SSLContext", _ssl_context)

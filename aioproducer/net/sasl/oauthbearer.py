@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 import random
 import re
@@ -12,10 +11,10 @@ from urllib.request import url2pathname
 
 from aioproducer.config.login import jaas_of
 from aioproducer.config.producer_config import ProducerConfig
-from aioproducer.errors import AuthenticationError, ConnectionLostError, KafkaError
-from aioproducer.net.cancellation import is_own_cancellation
+from aioproducer.errors import AuthenticationError
 from aioproducer.net.sasl.jwt_file import read_jwt
 from aioproducer.net.sasl.mechanism import Exchange
+from aioproducer.net.sasl.provider import provided
 from aioproducer.net.sasl.token_cache import TokenCache
 from aioproducer.net.workers import SharedCall
 from aioproducer.oauth_token import OAuthToken, check_token
@@ -67,21 +66,7 @@ class OAuthBearer:
     async def _from_provider(self) -> OAuthToken:
         provider = self._config.sasl_oauth_token_provider
         assert provider is not None
-        try:
-            awaitable = provider()
-            if not inspect.isawaitable(awaitable):
-                raise AuthenticationError(
-                    f"sasl_oauth_token_provider returned a {type(awaitable).__name__} , not an awaitable; it has to be "
-                    "an async function"
-                )
-            answer = await awaitable
-        except KafkaError:
-            raise
-        except (Exception, asyncio.CancelledError) as error:
-            if is_own_cancellation(error):
-                raise  # this login was cancelled, not just something inside the provider
-            # The text of the provider's error may contain secrets; it is still available as the cause.
-            raise ConnectionLostError(f"sasl_oauth_token_provider raised {type(error).__name__}") from error
+        answer = await provided("sasl_oauth_token_provider", provider)
         if isinstance(answer, str):
             return OAuthToken(answer)
         if not isinstance(answer, OAuthToken):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from aioproducer.config.producer_config import ProducerConfig
+from aioproducer.errors import AuthenticationError
+from aioproducer.net.sasl.credentials import PROVIDER, Credentials
 from aioproducer.net.sasl.mechanism import Exchange
 
 
@@ -10,18 +12,21 @@ class Plain:
     """The mechanism PLAIN."""
 
     name = "PLAIN"
-    remedy = "look at sasl_username and sasl_password"
 
     def __init__(self, config: ProducerConfig) -> None:
-        self.who = f"user {config.sasl_username!r}"
-        self._token = f"\0{config.sasl_username}\0{config.sasl_password}".encode()
+        self._credentials = Credentials(config)
+        self.who = self._credentials.who
+        self.remedy = f"look at {self._credentials.source}"
 
     async def begin(self, host: str) -> Exchange:
-        """Nothing is needed."""
-        return PlainExchange(self._token)
+        """Get user name and password."""
+        user, password = await self._credentials.get()
+        if "\0" in user + password:  # of sasl_username and sasl_password that is known already
+            raise AuthenticationError(f"{PROVIDER} returned the character NUL, which PLAIN can't send")
+        return PlainExchange(f"\0{user}\0{password}".encode())
 
     def refused(self, exchange: Exchange) -> None:
-        """Nothing to renew: the password is fixed."""
+        """Nothing is kept that could be renewed."""
 
 
 class PlainExchange:

@@ -13,6 +13,7 @@ import scramp
 from aioproducer.config.login import jaas_of
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import AuthenticationError, excerpt
+from aioproducer.net.sasl.credentials import Credentials
 from aioproducer.net.sasl.mechanism import Exchange
 from aioproducer.net.workers import in_worker
 
@@ -27,25 +28,22 @@ DELEGATION_TOKEN = ",tokenauth=true"
 class Scram:
     """The mechanisms SCRAM-SHA-256 and SCRAM-SHA-512; the hash is computed in a worker thread."""
 
-    remedy = "look at sasl_username and sasl_password, and whether the cluster has this user for this mechanism"
-
     def __init__(self, config: ProducerConfig, loop: asyncio.AbstractEventLoop) -> None:
-        assert config.sasl_username is not None
-        assert config.sasl_password is not None
+        self._credentials = Credentials(config)
         self.name = config.sasl_mechanism
-        self.who = f"user {config.sasl_username!r}"
-        self._user = config.sasl_username
-        self._password = config.sasl_password
+        self.who = self._credentials.who
+        self.remedy = f"look at {self._credentials.source}, and whether the cluster has this user for this mechanism"
         options = jaas_of(config.sasl_jaas_config, self.name).options
         self._extensions = DELEGATION_TOKEN if options.get("tokenauth", "").lower() == "true" else ""
         self._loop = loop
 
     async def begin(self, host: str) -> Exchange:
-        """Nothing is needed."""
-        return ScramExchange(self.name, self._user, self._password, self._loop, extensions=self._extensions)
+        """Get user name and password."""
+        user, password = await self._credentials.get()
+        return ScramExchange(self.name, user, password, self._loop, extensions=self._extensions)
 
     def refused(self, exchange: Exchange) -> None:
-        """Nothing to renew: the password is fixed."""
+        """Nothing is kept that could be renewed."""
 
 
 class _Verbatim:

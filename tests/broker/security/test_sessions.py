@@ -116,6 +116,35 @@ async def test_a_password_that_changes_leaves_connections_until_their_session_en
     assert "s3cret" not in caplog.text + repr(failure) + repr(producer)
 
 
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+async def test_a_password_that_changes_goes_unnoticed_with_a_provider(
+    secure_kafka: KafkaCluster, mechanism: str
+) -> None:
+    """Each login, and each renewal of a session, uses the password of the moment."""
+    user = f"dave-{mechanism}"
+    topic = await new_topic(secure_kafka)
+    secure_kafka.allow(user, "ALL", topic="*", cluster=True)
+    password = "first-s3cret"
+    secure_kafka.set_scram_user(user, password)
+    used: list[str] = []
+
+    async def provider() -> tuple[str, str]:
+        used.append(password)
+        return user, password
+
+    configs = secure_kafka.client_configs("SHORT_SESSIONS", user="alice", mechanism=mechanism)
+    del configs["sasl_username"], configs["sasl_password"]
+    producer = Producer(**configs, sasl_credentials_provider=provider)
+    async with producer, load_on(producer, topic, pace=PACE) as load:
+        await load.advance(10)
+        secure_kafka.set_scram_user(user, "second-s3cret")
+        password = "second-s3cret"
+        while used.count(password) < 3:
+            await load.advance(10)
+    assert "first-s3cret" in used
+    await check_exactly_once(secure_kafka, topic, load)
+
+
 async def test_certificates_change_under_load(
     secure_kafka: KafkaCluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -165,6 +165,29 @@ def test_a_login_module_takes_the_place_of_user_and_password() -> None:
             {"sasl_mechanism": "PLAIN", "sasl_username": "a", "sasl_password": "s3cret\0"},
             "can't hold the character NUL",
         ),
+        ({"sasl_mechanism": "PLAIN"}, "needs sasl_username, or sasl_credentials_provider"),
+        (
+            {"sasl_mechanism": "PLAIN", "sasl_credentials_provider": provider, "sasl_password": "s3cret"},
+            "sasl_credentials_provider contradicts sasl_password: give one",
+        ),
+        (
+            {
+                "sasl_mechanism": "PLAIN",
+                "sasl_credentials_provider": provider,
+                "sasl_jaas_config": f"{PLAIN} username=a password=s3cret;",
+            },
+            "sasl_credentials_provider contradicts sasl_jaas_config, which has a username too",
+        ),
+        ({"sasl_mechanism": "PLAIN", "sasl_credentials_provider": ("a", "s3cret")}, "provider=[hidden] is refused"),
+        ({"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": "s3cret"}, "provider=[hidden] is refused"),
+        (
+            {
+                "sasl_mechanism": "GSSAPI",
+                "sasl_kerberos_service_name": "kafka",
+                "sasl_credentials_provider": provider,
+            },
+            "sasl_credentials_provider is for PLAIN and SCRAM, not for sasl_mechanism=GSSAPI",
+        ),
         ({"sasl_mechanism": "OAUTHBEARER"}, "needs sasl_oauth_token_provider, or sasl_oauthbearer_token_endpoint_url"),
         (
             {"sasl_mechanism": "OAUTHBEARER", "sasl_oauthbearer_token_endpoint_url": "ftp://x"},

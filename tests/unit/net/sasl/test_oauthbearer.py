@@ -186,7 +186,7 @@ async def test_a_login_that_is_cancelled_cancels_the_provider() -> None:
 async def test_a_provider_that_is_not_async_is_told_so() -> None:
     """The error is permanent, and not one of the connection."""
     with pytest.raises(
-        AuthenticationError, match="returned a str , not an awaitable; it has to be an async function"
+        AuthenticationError, match="returned a str, not an awaitable; it has to be an async function"
     ) as caught:
         await mechanism(lambda: "s3cret").begin("host")
     assert "s3cret" not in str(caught.value)
