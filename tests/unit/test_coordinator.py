@@ -202,10 +202,20 @@ async def test_the_broker_with_the_number_zero() -> None:
     assert cluster.apis() == [(1, "FindCoordinator"), *[(0, "EndTxn")] * 2]
 
 
-async def test_one_key_in_old_versions(cluster: ScriptedCluster) -> None:
+async def test_a_list_of_keys_from_version_4_on(cluster: ScriptedCluster) -> None:
+    asking = Asking(cluster)
+    cluster.brokers[1].versions[FindCoordinatorRequest] = 4
+    cluster.brokers[1].answers["EndTxn"] = ended(0)
+    await asking.end()
+    (asked, _) = cluster.brokers[1].asked
+    assert (asked.key, asked.coordinator_keys) == ("", ["id"])
+
+
+@pytest.mark.parametrize("version", [1, 3])
+async def test_one_key_in_old_versions(cluster: ScriptedCluster, version: int) -> None:
     asking = Asking(cluster)
     broker = cluster.brokers[1]
-    broker.versions[FindCoordinatorRequest] = 3
+    broker.versions[FindCoordinatorRequest] = version
     broker.answers = {"FindCoordinator": [FindCoordinatorResponse(node_id=2)]}
     cluster.brokers[2].answers["EndTxn"] = ended(0)
     await asking.end()

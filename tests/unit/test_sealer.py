@@ -105,6 +105,7 @@ async def test_in_workers(bench: Bench) -> None:
     assert [bench.sealer.plain(batch) for batch in batches] == plain
     assert all(batch.compressed is not None and len(batch.compressed) < 20_000 for batch in batches)
     assert bench.accumulator.pool.used_bytes == 0
+    assert not bench.sealer._jobs, "kept for nothing, one for each batch of a producer's life"
     await bench.sealer.close()
 
 

@@ -228,6 +228,7 @@ class Bench:
             linger_ms=config.linger_ms,
             max_request_size=config.max_request_size,
             compresses=config.compression_type != "none",
+            availability_timeout_ms=config.partitioner_availability_timeout_ms,
         )
         self.topic = add_topic(self.accumulator, leaders=[1] * partitions)
         self.sequences = TransactionManager(idempotent=config.enable_idempotence)
@@ -582,6 +583,7 @@ async def test_what_is_for_a_broker_that_refuses_us_fails_at_once(idempotent: bo
         assert isinstance(error, AuthenticationError)
         assert str(error) == "orders-0: node 1 (h:1): wrong password"
         assert not error.maybe_written
+    assert bench.progress == 1
     assert bench.accumulator.pool.used_bytes == 0
 
 
@@ -614,6 +616,22 @@ async def test_a_broker_that_is_away_holds_up_nobody() -> None:
     bench.step()
     assert [partition for _, partition, _ in bench.connection.sent[0].batches] == [1]
     assert bench.client.wanted == [2]
+
+
+async def test_a_broker_that_is_away_gets_no_more_records_without_a_key() -> None:
+    """Once ``partitioner_availability_timeout_ms`` is over."""
+    bench = Bench(partitions=2, partitioner_availability_timeout_ms=50)
+    bench.accumulator.update_topic("orders", TOPIC_ID, [(2, 0), (1, 0)])
+    bench.put(partition=0)
+    bench.close_all()
+    now_ms = bench.now_ms()
+    bench.sender._pass(now_ms)
+    for _ in range(20):
+        put(bench.accumulator, bench.topic, bytes(20_000), partition=-1, now_ms=now_ms + 51)
+    bench.close_all()
+    bench.sender._pass(now_ms + 51)
+    sent = [batch for each in bench.connection.sent for _, _, batch in each.batches]
+    assert sum(batch.records_count for batch in sent) == 20
 
 
 async def test_no_leader() -> None:
@@ -833,12 +851,29 @@ async def test_connection_lost() -> None:
     bench.connection.sent[0].lost()
     assert not delivery.done()
     assert bench.metadata.updates == 1
+    assert bench.progress == 1
     assert bench.sender._awake
     bench.step()
     again = bench.connection.sent[1]
     assert again.batches[0][2].base_sequence == 0
     again.answered()
     assert delivery.result().offset == 100
+
+
+async def test_a_lost_request_is_not_waited_for() -> None:
+    """The next record of send() goes at once, as its broker owes no answer any more."""
+    bench = Bench(partitions=2, linger_ms=60_000, retry_backoff_ms=60_000)
+
+    async def body() -> None:
+        bench.put(awaited=True)
+        await turns()
+        bench.connection.sent[0].lost()
+        bench.put(partition=1, awaited=True)
+        await turns()
+        assert [partition for _, partition, _ in bench.connection.sent[1].batches] == [1]
+        bench.connection.sent[1].answered()
+
+    await running(bench, body)
 
 
 async def test_acks_0() -> None:
