@@ -75,6 +75,39 @@ def test_a_node_that_has_moved_is_left_at_its_former_address() -> None:
     assert str(nodes.by_id[1]) == "node 1 (elsewhere:1)"
 
 
+def put_off(nodes: Nodes, times: int) -> int:
+    """That many attempts at node 1 fail, at time 0; returns how long it is then left alone."""
+    for _ in range(times):
+        fail(nodes, 1, LOST, 0)
+    return nodes.by_id[1].retry_at_ms
+
+
+def test_a_node_is_left_alone_for_longer_with_each_failure_until_one_attempt_succeeds() -> None:
+    """The limit of the next attempt grows and shrinks with it."""
+    nodes = nodes_of(1)
+    node = nodes.by_id[1]
+    assert 40 <= put_off(nodes, 1) <= 60
+    assert 640 <= put_off(nodes, 4) <= 960
+    assert node.limit_ms() > 20_000
+    assert node.error is LOST
+    nodes.disconnected(connect(nodes, 1), None, 0)
+    assert node.error is None
+    assert node.limit_ms() <= 12_000
+    assert 40 <= put_off(nodes, 1) <= 60
+
+
+def test_a_node_that_has_moved_has_no_failures_at_its_new_address() -> None:
+    nodes = nodes_of(1)
+    node = nodes.by_id[1]
+    node.last_address = "10.0.0.1"
+    assert put_off(nodes, 5) >= 640
+    nodes.update(brokers(1, host="elsewhere"))
+    assert (node.error, node.last_address) == (None, None)
+    assert node.connectable(0)
+    assert node.limit_ms() <= 12_000
+    assert 40 <= put_off(nodes, 1) <= 60
+
+
 def test_the_bootstrap_connection_becomes_that_of_the_node_at_its_address() -> None:
     nodes = nodes_of()
     connection: Any = StandIn(-1, host="host", port=2)
