@@ -1179,6 +1179,17 @@ async def test_another_cluster_is_known_by_the_bootstrap_connection_alone(
 # --- idle connections -------------------------------------------------------------------------------------------------
 
 
+async def test_a_closed_client_has_no_timer(broker: FakeBroker) -> None:
+    """In a loop that goes on, it would keep the client for nine minutes."""
+    async with Client() as client:
+        client.know(broker)
+        await client.ready_connection(1, client.soon())
+        timer = client._idle_timer._timer
+        assert timer is not None
+        assert not timer.cancelled()
+    assert timer.cancelled()
+
+
 async def test_idle_connections_are_closed_without_noise(broker: FakeBroker) -> None:
     async with Client(connections_max_idle_ms=30) as client:
         client.know(broker)
