@@ -52,6 +52,7 @@ from aioproducer.protocol.init_producer_id import InitProducerIdResponse
 from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction, TopicPartition
 from aioproducer.transaction.additions import TransactionAdditions
 from aioproducer.transaction.calls import TransactionCalls, broke_off
+from aioproducer.transaction.fate import TransactionFate
 from aioproducer.transaction.manager import NO_EPOCH, NO_PRODUCER_ID, TransactionManager
 from aioproducer.transaction.outcome import TransactionDescription, TransactionOutcome, outcome_after_end
 from aioproducer.transaction.partitions import TransactionPartitions
@@ -156,12 +157,7 @@ class TransactionRunner:
         self._version = 1
         self._hurried = False
         self._asking: asyncio.Task[None] | None = None
-        self._ended_by_broker = False
-        self._commit_asked = False
-        """EndTxn(commit) may have been sent, and was not refused."""
-        self._maybe_committed = False
-        self._prepared = False
-        self._began_ms = 0
+        self._fate = TransactionFate()
 
     # --- life cycle ---------------------------------------------------------------------------------------------------
 
@@ -226,11 +222,7 @@ class TransactionRunner:
         self.number += 1
         self._calls.forget_latest()
         self._partitions.begin(version)
-        self._ended_by_broker = False
-        self._commit_asked = False
-        self._maybe_committed = False
-        self._prepared = False
-        self._began_ms = self._now_ms()
+        self._fate = TransactionFate(began_ms=self._now_ms())
         if self.on_begin is not None:
             self.on_begin()
         self._records.admit(True)
@@ -319,13 +311,13 @@ class TransactionRunner:
             f"{name}() of transactional id {self.transactional_id!r} had not ended after "
             f"{self._now_ms() - began_ms} ms (max_block_ms={self._max_block_ms}){goes_on}{told}",
             # A commit that goes on may still send EndTxn.
-            maybe_written=name in ENDS and (self._in_doubt or self.states.state is TransactionState.COMMITTING),
+            maybe_written=name in ENDS and (self._fate.in_doubt or self.states.state is TransactionState.COMMITTING),
         )
         error.__cause__ = last
         return error
 
     def _cut_short(self, name: str) -> KafkaError:
-        in_doubt = name in ENDS and self._in_doubt
+        in_doubt = name in ENDS and self._fate.in_doubt
         if self.states.error is not None and not self._alive() and not self._hurried:
             failure = copy.copy(self.states.error)
             failure.maybe_written = in_doubt
@@ -342,11 +334,6 @@ class TransactionRunner:
         """If it broke off, but not for ``close``, it leaves a state from which no call leads on."""
         if broke_off(task) and not self._hurried:
             self._records.broke_off(task)
-
-    @property
-    def _in_doubt(self) -> bool:
-        """Whether the transaction may have been committed, here or by another process that has the prepared one."""
-        return self._commit_asked or self._maybe_committed or self._prepared
 
     def _deadline_ms(self) -> int:
         return self._now_ms() + self._max_block_ms
@@ -373,7 +360,7 @@ class TransactionRunner:
                 self._check_still_open(described)
                 started_ms = described.started_ms
             self._raise_if_fatal()
-        self._prepared = True  # from here on others may end it, whatever happens here
+        self._fate.prepared = True  # from here on others may end it, whatever happens here
         self.states.move(TransactionState.PREPARED)
         return PreparedTransaction(
             transactional_id=self.transactional_id,
@@ -457,27 +444,27 @@ class TransactionRunner:
     async def _end(self, *, committed: bool) -> None:
         """EndTxn, unless there is nothing to end; afterwards the producer is ready for the next transaction."""
         partitions = self._partitions
-        if partitions.started and not self._ended_by_broker:
+        if partitions.started and not self._fate.ended_by_broker:
             try:
-                self._commit_asked = committed
+                self._fate.commit_asked = committed
                 await self._end_at_coordinator(committed)
             except KafkaError as error:
-                self._commit_asked = False
-                self._maybe_committed = self._maybe_committed or (committed and error.maybe_written)
+                self._fate.commit_asked = False
+                self._fate.maybe_committed = self._fate.maybe_committed or (committed and error.maybe_written)
                 may_be_late = isinstance(error, ProducerFencedError) or error.code in NOTHING_TO_END
                 did_nothing = may_be_late and not error.maybe_written
                 if did_nothing:
-                    self._maybe_committed = await self._may_be_committed()
-                if did_nothing and partitions.version >= 2 and not self._maybe_committed:
+                    self._fate.maybe_committed = await self._may_be_committed()
+                if did_nothing and partitions.version >= 2 and not self._fate.maybe_committed:
                     await self._ask_who_has_the_epoch(error)
                 else:
                     self._refused(error)
                 if self.states.error is not None:
                     told = copy.copy(self.states.error)
                     # Whatever ended the producer meanwhile, the coordinator may have carried out the request.
-                    told.maybe_written = told.maybe_written or self._maybe_committed
+                    told.maybe_written = told.maybe_written or self._fate.maybe_committed
                     raise told from error.__cause__
-            if self._prepared and partitions.version < 2:
+            if self._fate.prepared and partitions.version < 2:
                 # Another process may be about to end it too, and must not end the next transaction instead.
                 self._new_epoch_due = True
         partitions.end()
@@ -492,7 +479,7 @@ class TransactionRunner:
         A commit, by us or by another process with the prepared transaction, gives a new epoch, as an abort does. With
         V2 the coordinator can tell which it was.
         """
-        may_be = self._maybe_committed or self._prepared
+        may_be = self._fate.maybe_committed or self._fate.prepared
         if not may_be or self._partitions.version < 2:
             return may_be
         try:
@@ -509,7 +496,7 @@ class TransactionRunner:
                 *self._who, committed=committed, is_v2=is_v2, wanted=self._alive, lost=self._may_come_late
             )
         except KafkaError as error:
-            unstarted = not committed and not self._maybe_committed and self._partitions.doubtful
+            unstarted = not committed and not self._fate.maybe_committed and self._partitions.doubtful
             if error.code in NOTHING_TO_END and unstarted:
                 self._new_epoch_due = True
                 return  # the request that starts it has not arrived (it still may), so there is nothing to end
@@ -606,7 +593,7 @@ class TransactionRunner:
             self._records.drop_unsent(self.states.error, also_in_doubt=self._drops_in_doubt())
 
     def _drops_in_doubt(self) -> bool:
-        return self._partitions.version >= 2 or self._ended_by_broker
+        return self._partitions.version >= 2 or self._fate.ended_by_broker
 
     def _is_ambiguous(self, error: KafkaError) -> bool:
         """Whether a coordinator's refusal may mean that a newer producer has the transactional id, or something less.
@@ -649,7 +636,7 @@ class TransactionRunner:
         except KafkaError as refused:
             self._fatal(refused)
         else:
-            self._ended_by_broker = True
+            self._fate.ended_by_broker = True
             self._spoil(self._ended(error))
 
     def _fenced(self, cause: KafkaError) -> ProducerFencedError:
@@ -683,8 +670,10 @@ class TransactionRunner:
         would lose the transactional id again. Another process may have ended a prepared transaction.
         """
         codes = (Code.INVALID_PRODUCER_EPOCH, Code.INVALID_TXN_STATE)
-        is_ended = isinstance(error, ProducerFencedError) or error.code in codes
-        return is_ended and not self._prepared and self._now_ms() - self._began_ms < self._transaction_timeout_ms
+        if not isinstance(error, ProducerFencedError) and error.code not in codes:
+            return False
+        age_ms = self._now_ms() - self._fate.began_ms
+        return not self._fate.prepared and age_ms < self._transaction_timeout_ms
 
     def _fatal(self, error: KafkaError) -> None:
         if self.states.fail_fatally(error):

@@ -207,7 +207,7 @@ class Scene:
         await self.started()
         await self.runner.begin()
         if old:
-            self.runner._began_ms -= self.runner._transaction_timeout_ms
+            self.runner._fate.began_ms -= self.runner._transaction_timeout_ms
         if sent:
             self.partitions.sent()
 
