@@ -1042,6 +1042,28 @@ async def test_a_retired_connection_ends_with_its_last_answer(broker: FakeBroker
     await connection.wait_closed()
 
 
+async def test_a_retired_connection_ends_when_what_gets_no_answer_has_left(broker: FakeBroker, owner: Owner) -> None:
+    """All of it: with ``acks=0`` the records already count as sent."""
+    broker.silent(MetadataRequest)
+    connection = await owner.open(broker, send_buffer_bytes=65_536)
+    peer = await broker.connected.get()
+    peer.stop_reading()
+    frame = encode_request(METADATA, 13, 5, "x" * 30_000)
+    sent = 0
+    while connection.in_flight_count < 2:
+        connection.send_frame([frame], connection.next_correlation_id(), 3, 10_000, None, lambda _: None)
+        sent += 1
+    connection.close_when_idle()
+    assert not connection.closed
+    owner.changed.clear()
+    peer.go_on_reading()
+    await owner.change()
+    for _ in range(sent):
+        await broker.next_request(MetadataRequest)
+    assert owner.closed == [None]
+    await connection.wait_closed()
+
+
 async def test_an_idle_connection_retires_at_once(broker: FakeBroker, owner: Owner) -> None:
     connection = await owner.open(broker)
     connection.close_when_idle()

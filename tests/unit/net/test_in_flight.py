@@ -66,6 +66,15 @@ def test_a_second_answer_to_a_request_that_expects_none_is_refused(number: int) 
         in_flight.complete(number)
 
 
+def test_an_answer_without_need_that_comes_after_a_later_one_is_refused() -> None:
+    """Answers come in the order of their requests."""
+    in_flight = queue(request(3))
+    in_flight.expect_none(2)
+    in_flight.complete(3)
+    with pytest.raises(ProtocolError, match="correlation id 2, but no request waits"):
+        in_flight.complete(2)
+
+
 def test_a_broker_that_answers_without_need_is_expected_to_go_on_with_it() -> None:
     in_flight = queue()
     in_flight.expect_none(1)
