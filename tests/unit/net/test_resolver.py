@@ -46,6 +46,31 @@ async def test_names_and_addresses_are_resolved() -> None:
     assert set(await resolve(loop, "localhost", 1)) <= {"127.0.0.1", "::1"}
 
 
+async def test_each_lookup_has_the_answer_of_the_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker may move; those who ask at the same time share one lookup, later ones do not."""
+    answers = iter(["10.0.0.1", "10.0.0.2"])
+
+    def getaddrinfo(*what: Any) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (next(answers), 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    loop = asyncio.get_running_loop()
+    both = await asyncio.gather(*(resolve(loop, "kafka.example", 9092) for _ in range(2)))
+    assert both == [["10.0.0.1"]] * 2
+    assert await resolve(loop, "kafka.example", 9092) == ["10.0.0.2"]
+    assert not [key for key in resolver._under_way if key[0] is loop]
+
+
+async def test_an_address_that_is_valid_in_one_network_only_says_in_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of the interface, without which nothing can be connected to a link-local address."""
+    v6 = [("fe80::1", 0, 0, 3), ("2001:db8::1", 0, 0, 0), ("fe80::1", 0, 0, 4)]
+    found = [(socket.AF_INET6, socket.SOCK_STREAM, 6, "", address) for address in v6]
+    found += [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.0.0.1", 0))] * 2  # type: ignore[list-item]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *what: found)
+    addresses = await resolve(asyncio.get_running_loop(), "kafka.example", 9092)
+    assert addresses == ["fe80::1%3", "2001:db8::1", "fe80::1%4", "10.0.0.1"]
+
+
 async def test_a_loop_may_have_another_way_to_look_names_up(monkeypatch: pytest.MonkeyPatch) -> None:
     async def getaddrinfo(host: str, port: int, **_: object) -> list[object]:
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"10.0.0.{len(host)}", port))]
