@@ -89,5 +89,6 @@ async def test_a_flush_of_records_that_the_producer_gave_up(closing: bool) -> No
     if closing:
         await flushing
     else:
-        with pytest.raises(ProducerClosedError, match="before 1 records that the flush covers had ended"):
+        with pytest.raises(ProducerClosedError, match="before 1 records that the flush covers had ended") as caught:
             await flushing
+        assert caught.value.maybe_written

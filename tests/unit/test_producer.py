@@ -1302,6 +1302,31 @@ async def test_cancelled_flush(broker: ProducingBroker) -> None:
     await producer.close()
 
 
+@pytest.mark.parametrize("end", ["timeout", "cancelled"])
+async def test_a_flush_that_does_not_end_leaves_the_failures_to_the_next(broker: ProducingBroker, end: str) -> None:
+    """Also those that it covers and that had occurred when it gave up: it has not raised them."""
+    broker.error_code = 29
+    async with producer_of(broker) as producer:
+        await producer.submit("orders", b"v")
+        while not producer.metrics()["producer-metrics"]["record-error-total"]:
+            await asyncio.sleep(0)
+        broker.holding = True
+        await producer.submit("orders", b"v")
+        if end == "timeout":
+            with pytest.raises(FlushTimeoutError, match="1 records had not ended"):
+                await producer.flush(timeout=0.01)
+        else:
+            flushing = asyncio.create_task(producer.flush())
+            await broker.holds()
+            flushing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await flushing
+        broker.release()
+        with pytest.raises(DeliveryErrors) as caught:
+            await producer.flush()
+        assert caught.value.record_count == 2
+
+
 async def test_on_error(broker: ProducingBroker, caplog: pytest.LogCaptureFixture) -> None:
     """An unobserved failure is given to on_error once, with its records, and logged, whatever on_error does."""
     told: list[tuple[KafkaError, int]] = []
