@@ -11,8 +11,8 @@ from aioproducer.errors import excerpt
 class ClientLogger(logging.LoggerAdapter[logging.Logger]):
     """A module's logger, for one producer of perhaps several in the process.
 
-    Lines begin with the ``client_id`` in brackets; log records have it as an attribute too, for formatters. The format
-    string is the same for all producers, so that tools can group lines by it.
+    Lines begin with the ``client_id`` in brackets; log records have it as ``kafka_client_id`` too, for formatters. The
+    format string is the same for all producers, so that tools can group lines by it.
     """
 
     def __init__(self, logger: logging.Logger, client_id: str) -> None:
@@ -23,5 +23,6 @@ class ClientLogger(logging.LoggerAdapter[logging.Logger]):
         """Write a line at this level; all other methods lead here."""
         if self.isEnabledFor(level):
             options["stacklevel"] = options.get("stacklevel", 1) + 1
-            options["extra"] = {**(options.get("extra") or {}), "client_id": self._client_id}
+            # A name that no record factory of a program has: logging raises an error if it does.
+            options["extra"] = {**(options.get("extra") or {}), "kafka_client_id": self._client_id}
             self.logger.log(level, f"[%s] {msg}", self._client_id, *args, **options)

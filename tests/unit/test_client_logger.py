@@ -19,7 +19,7 @@ def test_a_line_names_the_producer(caplog: pytest.LogCaptureFixture) -> None:
         ClientLogger(logger, client_id).warning("%d records", 5, extra={"more": 1})
     assert [entry.getMessage() for entry in caplog.records] == ["[producer-1] 5 records", "[100%s] 5 records"]
     assert {entry.msg for entry in caplog.records} == {"[%s] %d records"}
-    assert [(vars(entry)["client_id"], vars(entry)["more"]) for entry in caplog.records] == [
+    assert [(vars(entry)["kafka_client_id"], vars(entry)["more"]) for entry in caplog.records] == [
         ("producer-1", 1),
         ("100%s", 1),
     ]
