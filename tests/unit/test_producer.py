@@ -1072,6 +1072,7 @@ async def test_full_buffer(broker: ProducingBroker) -> None:
         await turns()
         with pytest.raises(BufferExhaustedError, match="buffer_memory=50,000 bytes are in use, 4 callers wait"):
             producer.submit_nowait("orders", b"")
+        assert producer.metrics()["producer-metrics"]["buffer-exhausted-total"] == 1
         room = asyncio.create_task(producer.ready())
         await turns()
         assert not any(task.done() for task in [*waiting, small, room])
