@@ -18,6 +18,7 @@ import uvloop
 from aioproducer import Producer
 from aioproducer.testing import KafkaCluster
 from tests.broker.chaos.cluster import ProxiedCluster, proxied_cluster
+from tests.eager import make_tasks_eager
 
 PATIENCE_S = 60.0
 """How long a test waits for what must happen before it fails as hanging."""
@@ -35,7 +36,7 @@ def debug_loop() -> asyncio.AbstractEventLoop:
 def eager_loop() -> asyncio.AbstractEventLoop:
     """One whose tasks take their first step where they are created, as within Textual; from Python 3.12 on."""
     loop = asyncio.new_event_loop()
-    loop.set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined, unused-ignore]
+    make_tasks_eager(loop)
     return loop
 
 

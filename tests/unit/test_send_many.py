@@ -35,6 +35,7 @@ from aioproducer import (
 )
 from aioproducer.errors import TopicAuthorizationFailedError
 from aioproducer.records import MAX_ERRORS
+from tests.eager import make_tasks_eager
 from tests.reference.record_batch import PlainRecord
 from tests.unit.producing_broker import ProducingBroker
 
@@ -928,7 +929,7 @@ async def test_closed_by_the_records_themselves(
 ) -> None:
     """A generator closes the producer when its source ends: close waits for admitted records, as usual."""
     if eager:
-        asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined, unused-ignore]
+        make_tasks_eager(asyncio.get_running_loop())
     broker.holding = True
     producer = producer_of(broker, **configs)
     await producer.start()

@@ -41,6 +41,7 @@ from aioproducer.protocol.api_versions import (
 from aioproducer.protocol.end_txn import EndTxnRequest, EndTxnResponse
 from aioproducer.protocol.header import encode_request
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse
+from tests.eager import make_tasks_eager
 from tests.unit.core import messages_of
 from tests.unit.net.fake_broker import EVERYTHING, FakeBroker, ReceivedRequest, closed_port, end_with_answer
 from tests.unit.net.lifetimes import goes_by_itself
@@ -1358,7 +1359,7 @@ async def nothing() -> None:
 async def test_an_attempt_by_an_eager_task_may_fail_at_once() -> None:
     """The task is done before its creator gets it; the node must not count as connecting forever."""
     loop = asyncio.get_running_loop()
-    loop.set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined, unused-ignore]
+    make_tasks_eager(loop)
     try:
         probe = loop.create_task(nothing())
         if not probe.done():

@@ -44,6 +44,7 @@ from aioproducer.transaction.manager import TransactionManager
 from aioproducer.transaction.partitions import TransactionPartitions
 from aioproducer.transaction.runner import TransactionRunner
 from aioproducer.transaction.state import TransactionState as S
+from tests.eager import make_tasks_eager
 
 PID = 4000
 GENEROUS_S = 20
@@ -554,7 +555,7 @@ async def test_a_leader_that_knows_a_newer_epoch_ends_nothing_in_the_middle_of_i
     scene = Scene(version)
     await scene.begun(old=False)
     loop = asyncio.get_running_loop()
-    loop.set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined, unused-ignore]
+    make_tasks_eager(loop)
     try:
         assert scene.runner.epoch_refused(InvalidProducerEpochError("old"))
     finally:
