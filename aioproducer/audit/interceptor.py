@@ -119,6 +119,10 @@ class Audit:
     def on_send(self, record: Record) -> Record:
         """The record with its mark."""
         assert record.topic is not None
+        headers = record.headers
+        pairs = list(
+            headers.items() if isinstance(headers, Mapping) else headers or ()
+        )  # or raises: no number is taken
         topic = self._topics.get(record.topic)
         if topic is None:
             topic = self._topics[record.topic] = _Topic(TopicStatement(self.producer, record.topic))
@@ -129,8 +133,6 @@ class Audit:
             value = b"%b%d;%d" % (self._prefix, topic.next, time_ms)
         self._open[value] = topic, topic.next, time_ms
         topic.next += 1
-        headers = record.headers
-        pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
         return Record(
             record.value,
             record.key,

@@ -101,15 +101,22 @@ def _print(rows: list[tuple[TransactionListing, TransactionDescription | None]])
     for listed, described in rows:
         row = [listed.transactional_id, listed.state, str(listed.producer_id)]
         if described is not None:
-            began = datetime.fromtimestamp(described.started_ms / 1000, UTC).isoformat(" ", "seconds")
             row = [
                 described.transactional_id,
                 described.state,
                 str(described.producer_id),
                 str(described.epoch),
-                began if described.started_ms >= 0 else "",
+                _time(described.started_ms),
                 f"{described.timeout_ms / 1000:g} s",
                 " ".join(map(str, described.partitions)),
             ]
         table.add_row(*(Text(printable(cell)) for cell in row))
     console.print(table)
+
+
+def _time(ms: int) -> str:
+    """A time since the epoch; nothing for a negative number, and the number itself if no calendar has it."""
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(" ", "seconds") if ms >= 0 else ""
+    except (ValueError, OverflowError, OSError):
+        return f"{ms} ms"

@@ -44,6 +44,8 @@ APIS = (
 )  # fmt: skip
 """Inputs choose an API by its index here: add new ones at the end."""
 BATCH_HEADER_BYTES = 61
+MAX_OFFSET = 0x7FFFFFFF00000000
+"""The largest base offset that leaves room for those of a batch's records."""
 NOW_MS = 1_700_000_000_000
 
 
@@ -107,6 +109,10 @@ def read_produce_response(data: bytes) -> None:
         schema = header.decode_response(ProduceRequest, version, frame)
     except ProtocolError:
         schema = None
+    if schema is not None and any(
+        one.base_offset > MAX_OFFSET for topic in schema.responses for one in topic.partition_responses
+    ):
+        schema = None  # only the compiled decoder looks at that
     try:
         compiled = _produce.decode_produce_response(version, frame)
     except ProtocolError:

@@ -118,6 +118,14 @@ def test_the_rest_of_the_record_is_as_it_was(headers: Any) -> None:
     assert names == [*{None: [], dict: ["a"]}.get(headers and type(headers), ["a", "a"]), HEADER]
 
 
+def test_a_record_that_can_not_be_marked_takes_no_number() -> None:
+    """Nobody would tell what became of it, and the statement would wait for that for ever."""
+    audit = Audit(clock=Clock())
+    with pytest.raises(TypeError):
+        audit.on_send(Record(b"value", topic="orders", headers=5))  # type: ignore[arg-type]
+    assert mark_of(sent(audit, "orders")).sequence == 0
+
+
 @pytest.mark.parametrize("name", ["a b", "a;b", "../x", "x" * 100, "_a", ".a"])
 def test_names_that_files_should_not_have(name: str) -> None:
     with pytest.raises(ConfigError, match="name="):
@@ -354,6 +362,21 @@ async def test_a_producer_with_it(tmp_path: Path) -> None:
     assert {p: sum(c for partition, _, c in cells if partition == p) for p in (0, 1)} == counts
     assert lines[-1]["closed"]
     assert lines[-2]["next"] == 101
+
+
+async def test_a_record_with_impossible_headers_leaves_no_gap(tmp_path: Path) -> None:
+    """It is refused to the program's face; the audit must neither miss it nor wait for it."""
+    async with FakeCluster() as cluster:
+        cluster.create_topic("orders")
+        audit = Audit(statements=tmp_path)
+        async with Producer(bootstrap_servers=cluster.bootstrap_servers, interceptors=[audit]) as producer:
+            bad: Any = Record(b"bad", headers=5)  # type: ignore[arg-type]
+            result = await producer.send_many("orders", [b"x", bad, b"y"], raise_on_error=False)
+            assert (result.acked, result.failed) == (2, 1)
+        assert [mark_of(record).sequence for record in cluster.records("orders", 0)] == [0, 1]
+    lines = await stated(audit, tmp_path)
+    assert lines[-1]["closed"]
+    assert lines[-2]["next"] == 2
 
 
 def test_a_producer_whose_loop_was_closed(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 
 from aioproducer import Producer
 from aioproducer.cli.app import app
+from aioproducer.cli.transactions import _time
 from aioproducer.testing import FakeCluster
 
 
@@ -77,3 +78,12 @@ async def test_a_state_that_is_none_is_an_error() -> None:
         result = await run(cluster, "list", "--state", "ongoing")
         assert result.exit_code == 2
         assert result.stderr == "aioproducer: no broker knows the states 'ongoing'; Kafka's names look like Ongoing\n"
+
+
+@pytest.mark.parametrize(
+    ("started_ms", "shown"),
+    [(0, "1970-01-01 00:00:00+00:00"), (-1, ""), (-(2**63), ""), (2**63 - 1, "9223372036854775807 ms")],
+)
+def test_a_time_that_no_calendar_has_hides_nothing(started_ms: int, shown: str) -> None:
+    """A broker may answer anything; the other transactions are shown all the same."""
+    assert _time(started_ms) == shown

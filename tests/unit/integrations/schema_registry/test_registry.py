@@ -211,7 +211,7 @@ async def test_no_token_in_time(fake_schema_registry: FakeSchemaRegistry) -> Non
     async with serving((503, b"")) as (url, _), with_tokens(fake_schema_registry, url) as registry:
         refusal = r"no token from bearer\.auth\.issuer\.endpoint\.url: HTTP 503; given up"
         with pytest.raises(SchemaRegistryUnavailableError, match=refusal):
-            await AvroSerializer(registry, SCHEMA).prepare("orders", timeout_ms=300)
+            await AvroSerializer(registry, SCHEMA).prepare("orders", timeout_ms=3_000)
     assert fake_schema_registry.requests == []
 
 
