@@ -120,9 +120,8 @@ class Audit:
         """The record with its mark."""
         assert record.topic is not None
         headers = record.headers
-        pairs = list(
-            headers.items() if isinstance(headers, Mapping) else headers or ()
-        )  # or raises: no number is taken
+        # First, as it may raise: then no number is taken.
+        pairs = list(headers.items() if isinstance(headers, Mapping) else headers or ())
         topic = self._topics.get(record.topic)
         if topic is None:
             topic = self._topics[record.topic] = _Topic(TopicStatement(self.producer, record.topic))
