@@ -1,6 +1,6 @@
 """A web application that publishes: one producer for all requests, started and closed with the application.
 
-BOOTSTRAP_SERVERS=host:port uvicorn examples.fastapi_handler:app
+BOOTSTRAP_SERVERS=host:port uvicorn --app-dir examples fastapi_handler:app
 """
 
 import os

@@ -1,6 +1,6 @@
 """Tests of code that publishes, without a Kafka: what it does when brokers fail.
 
-pytest examples/test_with_faults.py   (with pytest-asyncio: -o asyncio_mode=auto)
+pytest examples/test_with_faults.py   (after pip install -e .; with pytest-asyncio: -o asyncio_mode=auto)
 """
 
 import pytest

@@ -1,6 +1,6 @@
 """A web application that publishes, and a page that shows its producer live.
 
-BOOTSTRAP_SERVERS=host:port uvicorn examples.live_metrics.app:app, then open http://localhost:8000
+BOOTSTRAP_SERVERS=host:port uvicorn --app-dir examples/live_metrics app:app, then open http://localhost:8000
 """
 
 import os
