@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args, overload
 
 from aioproducer.extras import missing
@@ -36,6 +36,8 @@ _DISCREET = frozenset(get_args(ErrorType)) - {
 }
 
 
+HIDDEN = "[...]"
+"""In a path, for a step that is no field's name: a key of a mapping, or an extra field that the sender chose."""
 _ARGUMENTS = frozenset(inspect.signature(TypeAdapter.dump_json).parameters) - {"self", "instance"}
 
 
@@ -80,9 +82,10 @@ class PydanticSerializer(JsonSerializer[Value_contra]):
     def problems(self, value: Any, error: Exception) -> Sequence[tuple[str, str]]:
         invalid = error if isinstance(error, ValidationError) else self._invalid(value)
         if invalid is not None:
+            names = _Names((self._adapter or TypeAdapter(type(value))).core_schema)
             return [
                 (
-                    ".".join(map(str, each["loc"])),
+                    _path(each["loc"], names),
                     each["msg"] if each["type"] in _DISCREET else f"refused ({each['type']})",
                 )
                 for each in invalid.errors(include_url=False, include_context=False, include_input=False)
@@ -103,6 +106,47 @@ class PydanticSerializer(JsonSerializer[Value_contra]):
         except Exception:
             return None
         return None
+
+
+def _path(loc: tuple[int | str, ...], names: Container[int | str]) -> str:
+    return ".".join(str(step) if step in names else HIDDEN for step in loc)
+
+
+class _Names:
+    """All names and aliases of fields in a schema, and indexes: what else is in a path may be a part of the value."""
+
+    def __init__(self, schema: Any) -> None:
+        self._fields: set[str] = set()
+        self._numbers_are_indexes = True
+        waiting = [schema]
+        while waiting:
+            part = waiting.pop()
+            if isinstance(part, Mapping):
+                self._take(part)
+                waiting += part.values()
+            elif isinstance(part, (list, tuple)):
+                waiting += part
+
+    def __contains__(self, step: object) -> bool:
+        return self._numbers_are_indexes if isinstance(step, int) else step in self._fields
+
+    def _take(self, part: Mapping[Any, Any]) -> None:
+        fields = part.get("fields")
+        if isinstance(fields, Mapping):
+            self._fields.update(fields)
+        elif isinstance(fields, (list, tuple)):
+            self._fields.update(each["name"] for each in fields if isinstance(each, Mapping) and "name" in each)
+        self._fields.update(_texts(part.get("validation_alias")))
+        if part.get("type") == "dict" and part.get("keys_schema", {}).get("type") != "str":
+            self._numbers_are_indexes = False
+
+
+def _texts(alias: Any) -> Iterator[str]:
+    if isinstance(alias, str):
+        yield alias
+    elif isinstance(alias, (list, tuple)):
+        for each in alias:
+            yield from _texts(each)
 
 
 def _is_of_types(error: Exception) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, Unpack, overload
 
 from confluent_kafka.schema_registry import Schema
@@ -180,13 +180,27 @@ def _validator_class(raw: Any) -> Any:
 
 def _problem(error: ValidationError) -> tuple[str, str]:
     """The path and the violated rule. The rule is from the schema; the error's own message would quote the value."""
-    rule = repr(error.validator_value)
+    rule, path = repr(error.validator_value), _path(error)
     if error.validator == "required" and isinstance(error.instance, dict):
         missing = [name for name in error.validator_value if name not in error.instance]
-        return error.json_path, f"{' and '.join(missing)} missing"
+        return path, f"{' and '.join(missing)} missing"
     if error.validator == "type":
-        return error.json_path, f"{_json_type(error.instance)} is not {_types(error.validator_value)}"
-    return error.json_path, f"breaks the rule {error.validator}" + (f": {rule}" if len(rule) <= 60 else "")
+        return path, f"{_json_type(error.instance)} is not {_types(error.validator_value)}"
+    return path, f"breaks the rule {error.validator}" + (f": {rule}" if len(rule) <= 60 else "")
+
+
+def _path(error: ValidationError) -> str:
+    """Where in the value, as a JSON path. Keys that no ``properties`` of the schema names are data, and not shown."""
+    rules = list(error.absolute_schema_path)
+    names = {name for rule, name in pairwise(rules) if rule == "properties"}
+    steps = (
+        f"[{step}]" if isinstance(step, int)
+        else "[...]" if step not in names
+        else f".{step}" if step.isidentifier()
+        else f"[{step!r}]"
+        for step in error.absolute_path
+    )  # fmt: skip
+    return "$" + "".join(steps)
 
 
 def _types(wanted: Any) -> str:

@@ -49,6 +49,17 @@ class Point(msgspec.Struct):
     kind: typing.Literal["a", "b"] = "a"
 
 
+class Strict(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="forbid")
+
+    name: str = pydantic.Field(alias="itsName")
+
+
+@pydantic.dataclasses.dataclass
+class Pair:
+    left: int
+
+
 class Row(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(from_attributes=True)
 
@@ -159,6 +170,15 @@ def test_a_value_is_written_as_json_of_its_type(serializer: JsonSerializer, valu
             "lines: Input should be a valid list",
         ),
         (PydanticSerializer(Line, validate=True), {"item": "secret tea"}, "item: refused (value_error)"),
+        (PydanticSerializer(Row, validate=True), {"x": 1, "more": {"secret": "y"}}, "more.[...]: Input should be"),
+        (PydanticSerializer(Strict, validate=True), {"itsName": 5}, "itsName: Input should be a valid string"),
+        (
+            PydanticSerializer(Strict, validate=True),
+            {"itsName": "a", "secret": 1},
+            "[...]: Extra inputs are not permitted",
+        ),
+        (PydanticSerializer(dict[int, int], validate=True), {41111111: "secret"}, "[...]: Input should be"),
+        (PydanticSerializer(Pair, validate=True), {"left": "secret"}, "left: Input should be"),
         (PydanticSerializer(Row, validate=True), Lazy(), "x: refused (get_attribute_error)"),
         (PydanticSerializer(Row, validate=True), {"x": 1, "lines": failing()}, "lines.1: refused (iteration_error)"),
         (PydanticSerializer(Row, validate=True), {"x": 1, "more": Hostile()}, "more: refused (mapping_type)"),
@@ -186,8 +206,9 @@ def test_what_does_not_fit(serializer: JsonSerializer, value: Any, problem: str)
         serializer.serialize("orders", None, value)
     error = raised.value
     assert str(error).startswith("a record for topic 'orders' can't be serialized: ")
-    assert str(error).endswith(problem)
+    assert f": {problem}" in str(error) or str(error).endswith(problem)
     assert "secret" not in repr(error)
+    assert "41111111" not in repr(error)
     assert error.topic == "orders"
     assert error.__cause__ is None
     assert error.__context__ is None
