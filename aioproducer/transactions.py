@@ -31,6 +31,7 @@ from aioproducer.errors import (
     InvalidTxnStateError,
     KafkaError,
     NotStartedError,
+    ProducerClosedError,
     ProducerFailedError,
     ProducerFencedError,
     TransactionAbortedError,
@@ -89,6 +90,7 @@ class TransactionClient:
     def __init__(self, **configs: Unpack[ProducerConfigs[Any, Any]]) -> None:
         self._config = ProducerConfig.parse(configs)
         self._client: NetworkClient | None = None
+        self._task: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
 
     async def start(self) -> None:
@@ -96,6 +98,7 @@ class TransactionClient:
 
         Raises:
             BootstrapError, AuthenticationError: as for ``Producer.start``.
+            ProducerClosedError: it was closed meanwhile.
         """
         if self._client is not None:
             raise AlreadyStartedError("the client was started already")
@@ -114,9 +117,13 @@ class TransactionClient:
         )
         try:
             await self._metadata.bootstrap(int(loop.time() * 1000) + self._config.max_block_ms)
+            if self._client is not client:
+                raise ProducerClosedError("the client was closed while it started")
         except BaseException:
+            if self._client is client:
+                self._client = None
+            client.drop()  # the wait for its end may be cancelled
             await client.close()
-            self._client = None
             raise
         self._task = loop.create_task(self._metadata.run(), name="aioproducer metadata")
 
@@ -128,9 +135,13 @@ class TransactionClient:
         """Close every connection. Idempotent."""
         if self._client is not None:
             client, self._client = self._client, None
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            task, self._task = self._task, None
+            # All of this before the first wait, which may be cancelled.
             self._metadata.close()
+            client.drop()
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
             await client.close()
 
     async def __aenter__(self) -> Self:

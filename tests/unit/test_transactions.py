@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from aioproducer import (
     ConfigError,
     PreparedTransaction,
     Producer,
+    ProducerClosedError,
     TransactionOutcomeUnknownError,
     TransactionStateError,
     TransactionTimeoutError,
@@ -131,3 +133,39 @@ async def test_one_str_is_no_collection_of_names(cluster: FakeCluster) -> None:
         with pytest.raises(TypeError, match=r"transactional_ids is the str 'name'; .* such as \['name'\]"):
             await transactions.describe_transactions("name", bootstrap_servers=cluster.bootstrap_servers)
         await producer.commit_transaction()
+
+
+async def ended(tasks: set[asyncio.Task[Any]]) -> None:
+    """Wait until there are no other tasks than these."""
+    async with asyncio.timeout(10):
+        while asyncio.all_tasks() - tasks:
+            await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("turns", [1, 2, 3])
+async def test_a_close_of_the_client_that_is_cancelled_leaves_nothing(cluster: FakeCluster, turns: int) -> None:
+    """Connections and tasks end all the same, as after a timeout at the end of ``async with``."""
+    before = asyncio.all_tasks()
+    client = TransactionClient(bootstrap_servers=cluster.bootstrap_servers)
+    await client.start()
+    closing = asyncio.create_task(client.close())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait([closing])
+    await ended(before)
+
+
+async def test_the_client_is_closed_while_it_starts(cluster: FakeCluster) -> None:
+    """The start fails and leaves nothing; the client may be started again."""
+    before = asyncio.all_tasks()
+    client = TransactionClient(bootstrap_servers=cluster.bootstrap_servers)
+    starting = asyncio.create_task(client.start())
+    await asyncio.sleep(0)
+    await client.close()
+    with pytest.raises(ProducerClosedError):
+        await starting
+    await ended(before)
+    await client.start()
+    await client.close()
+    await ended(before)
