@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args, overload
 
 from aioproducer.extras import missing
@@ -17,6 +17,7 @@ from aioproducer.records import Value_contra
 
 try:
     from pydantic import BaseModel, TypeAdapter, ValidationError
+    from pydantic_core import SchemaValidator, core_schema
     from pydantic_core.core_schema import ErrorType
 except ModuleNotFoundError as _error:
     raise missing(_error, __name__, "pydantic") from None
@@ -113,11 +114,15 @@ def _path(loc: tuple[int | str, ...], names: Container[int | str]) -> str:
 
 
 class _Names:
-    """All names and aliases of fields in a schema, and indexes: what else is in a path may be a part of the value."""
+    """What a schema itself has in paths: names and aliases of fields, members of unions, indexes.
+
+    What else is in a path may be a part of the value.
+    """
 
     def __init__(self, schema: Any) -> None:
-        self._fields: set[str] = set()
+        self._names: set[Hashable] = set()
         self._numbers_are_indexes = True
+        self._definitions: list[Any] = schema["definitions"] if schema["type"] == "definitions" else []
         waiting = [schema]
         while waiting:
             part = waiting.pop()
@@ -128,17 +133,28 @@ class _Names:
                 waiting += part
 
     def __contains__(self, step: object) -> bool:
-        return self._numbers_are_indexes if isinstance(step, int) else step in self._fields
+        return self._numbers_are_indexes if isinstance(step, int) else step in self._names
 
     def _take(self, part: Mapping[Any, Any]) -> None:
         fields = part.get("fields")
         if isinstance(fields, Mapping):
-            self._fields.update(fields)
+            self._names.update(fields)
         elif isinstance(fields, (list, tuple)):
-            self._fields.update(each["name"] for each in fields if isinstance(each, Mapping) and "name" in each)
-        self._fields.update(_texts(part.get("validation_alias")))
-        if part.get("type") == "dict" and part.get("keys_schema", {}).get("type") != "str":
+            self._names.update(each["name"] for each in fields if isinstance(each, Mapping) and "name" in each)
+        self._names.update(_texts(part.get("validation_alias")))
+        kind = part.get("type")
+        if kind == "tagged-union":
+            self._names.update(part["choices"])
+        elif kind == "union":
+            self._names.update(self._member(each) for each in part["choices"])
+        elif kind == "dict" and part.get("keys_schema", {}).get("type") != "str":
             self._numbers_are_indexes = False
+
+    def _member(self, choice: Any) -> str:
+        """A union's member in a path: its label, or what Pydantic calls it, such as ``list[int]``."""
+        if isinstance(choice, tuple):
+            return str(choice[1])
+        return SchemaValidator(core_schema.definitions_schema(choice, self._definitions)).title
 
 
 def _texts(alias: Any) -> Iterator[str]:

@@ -68,6 +68,24 @@ class Row(pydantic.BaseModel):
     more: dict[str, int] = {}
 
 
+class Tree(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="forbid")
+
+    over: Tree | list[int] | None = None
+
+
+class Disc(pydantic.BaseModel):
+    kind: typing.Literal["disc"]
+    radius: int
+
+
+class Square(pydantic.BaseModel):
+    kind: typing.Literal["square"]
+
+
+Shape = typing.Annotated[Disc | Square, pydantic.Field(discriminator="kind")]
+
+
 class Lazy:
     @property
     def x(self) -> int:
@@ -179,6 +197,20 @@ def test_a_value_is_written_as_json_of_its_type(serializer: JsonSerializer, valu
         ),
         (PydanticSerializer(dict[int, int], validate=True), {41111111: "secret"}, "[...]: Input should be"),
         (PydanticSerializer(Pair, validate=True), {"left": "secret"}, "left: Input should be"),
+        (
+            PydanticSerializer(Line | Pair, validate=True),
+            {"left": "secret"},
+            "Line.item: Field required; Pair.left: Input should be",
+        ),
+        (PydanticSerializer(Tree, validate=True), {"over": {"secret": 1}}, "over.Tree.[...]: Extra inputs"),
+        (
+            PydanticSerializer(Tree, validate=True),
+            {"over": ["secret"]},
+            "over.Tree: Input should be a valid dictionary or instance of Tree; "
+            "over.list[int].0: Input should be a valid integer",
+        ),
+        (PydanticSerializer(Shape, validate=True), {"kind": "disc", "radius": "secret"}, "disc.radius: Input should"),
+        (PydanticSerializer(Shape, validate=True), {"kind": "secret"}, ": refused (union_tag_invalid)"),
         (PydanticSerializer(Row, validate=True), Lazy(), "x: refused (get_attribute_error)"),
         (PydanticSerializer(Row, validate=True), {"x": 1, "lines": failing()}, "lines.1: refused (iteration_error)"),
         (PydanticSerializer(Row, validate=True), {"x": 1, "more": Hostile()}, "more: refused (mapping_type)"),
