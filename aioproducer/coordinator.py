@@ -2,6 +2,8 @@
 
 A request is repeated with back-off as long as its error is transient, at the new coordinator if it has moved. There is
 no time limit here: the caller limits the wait, and says when the answer is no longer wanted.
+
+A refused login is a wrong password at first; once a coordinator has answered, one that is being changed.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from aioproducer.client_logger import ClientLogger
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.error_codes import Code
 from aioproducer.errors import (
+    AuthenticationError,
     KafkaError,
     ProducerClosedError,
     ProtocolError,
@@ -90,6 +93,8 @@ class Coordinators:
         self._rng = rng
         self._request_metadata = request_metadata
         self._nodes: dict[tuple[int, str], int] = {}
+        self._accepted = False
+        """Whether a coordinator has answered, so the login was right once."""
 
     def for_one_call(self) -> Self:
         """The same coordinators, with a ``last_error`` that other calls running at the same time don't touch."""
@@ -133,6 +138,7 @@ class Coordinators:
                 connection = await self._connection(kind, key)
                 version = _version(connection, type(request), min_version, max_version)
                 response = await connection.request(request, version=version)
+                self._accepted = True
                 code = _code(connection, response, error_of)
                 if not code:
                     self.last_error = None
@@ -152,6 +158,8 @@ class Coordinators:
                     lost()
             self.last_error = error
             what = reaction(api_key, error)
+            if self._accepted and isinstance(error, AuthenticationError):
+                what = Reaction.FIND
             if what is Reaction.FIND:
                 self._nodes.pop((kind, key), None)
             if what > Reaction.FIND or not wanted():

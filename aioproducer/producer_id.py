@@ -39,11 +39,11 @@ class ProducerIdRequest:
     """Fetches the producer id of an idempotent producer, from any broker; batches wait for it in the accumulator.
 
     Transient errors are retried with back-off as long as the producer lives: the batches have their own delivery
-    timeout. If the user may not have one, the batches that wait fail; those that come later ask again, after the
-    back-off. Source: KIP-98.
+    timeout. If the user may not have one, or the login is refused, the batches that wait fail; those that come later
+    ask again, after the back-off. Source: KIP-98.
 
     Args:
-        on_refused: called if the user may not have a producer id; gets the error for what waits for one.
+        on_refused: called if the user may not have a producer id or not log in; gets the error for what waits for one.
         on_done: called when the request ended, with an id or without: then those that need one ask again.
         on_fatal: gets an error that retrying can't cure.
     """
@@ -94,9 +94,9 @@ class ProducerIdRequest:
                 producer_id, epoch = await self._ask()
             except ProducerClosedError:
                 return
-            except ClusterAuthorizationFailedError as error:
+            except (AuthenticationError, ClusterAuthorizationFailedError) as error:
                 refused = True
-                self._refused(error)
+                self._refused(_with_remedy(error))
             except KafkaError as error:
                 if not _may_pass(error):
                     self._on_fatal(_with_remedy(error))
@@ -117,14 +117,10 @@ class ProducerIdRequest:
             if refused:
                 return
 
-    def _refused(self, error: ClusterAuthorizationFailedError) -> None:
-        told = ClusterAuthorizationFailedError(
-            f"{error}: an idempotent producer's user needs permission to write to a topic, or IDEMPOTENT_WRITE on the "
-            f"cluster before Kafka 2.8; without enable_idempotence it needs neither"
-        ).marked(fatal=False)
-        self._logger.log(logging.INFO if self.last_error is not None else logging.WARNING, "%s", str(told))
-        self.last_error = told
-        self._on_refused(told)
+    def _refused(self, error: KafkaError) -> None:
+        self._logger.log(logging.INFO if self.last_error is not None else logging.WARNING, "%s", str(error))
+        self.last_error = error
+        self._on_refused(error)
 
     async def _ask(self) -> tuple[int, int]:
         """The first id that a broker returns. One that comes too late stays unused, which costs nothing."""
@@ -142,8 +138,6 @@ def _may_pass(error: KafkaError) -> bool:
     Brokers in trouble refuse with codes that tell little, such as UNKNOWN_SERVER_ERROR; malformed bytes end the
     connection. INVALID_REQUEST is about the request, which is always the same.
     """
-    if isinstance(error, AuthenticationError):
-        return False
     if isinstance(error, BrokerError):
         return not error.fatal and error.code != Code.INVALID_REQUEST
     return error.retriable or isinstance(error, ProtocolError)
@@ -163,4 +157,9 @@ def _read(connection: Connection, frame: bytes) -> tuple[int, int]:
 def _with_remedy(error: KafkaError) -> KafkaError:
     if isinstance(error, UnsupportedVersionError):
         return UnsupportedVersionError(f"{error}; a broker that knows no producer ids needs enable_idempotence=False")
+    if isinstance(error, ClusterAuthorizationFailedError):
+        return ClusterAuthorizationFailedError(
+            f"{error}: an idempotent producer's user needs permission to write to a topic, or IDEMPOTENT_WRITE on the "
+            f"cluster before Kafka 2.8; without enable_idempotence it needs neither"
+        ).marked(fatal=False)
     return error

@@ -13,6 +13,7 @@ import pytest
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.coordinator import Coordinators
 from aioproducer.errors import (
+    AuthenticationError,
     ConnectionLostError,
     GroupAuthorizationFailedError,
     InvalidTxnStateError,
@@ -21,6 +22,7 @@ from aioproducer.errors import (
     ProducerClosedError,
     ProducerFencedError,
     ProtocolError,
+    SaslAuthenticationFailedError,
     TransactionalIdAuthorizationFailedError,
     UnsupportedVersionError,
 )
@@ -313,6 +315,28 @@ async def test_whether_it_may_have_been_done(
     with pytest.raises(ProducerFencedError) as raised:
         await asking.end()
     assert raised.value.maybe_written is maybe
+
+
+async def test_a_login_refused_at_first(cluster: ScriptedCluster) -> None:
+    """It is a wrong password, even if the broker that was asked for the coordinator has accepted it."""
+    asking = Asking(cluster)
+    cluster.brokers[1].answers["EndTxn"] = [SaslAuthenticationFailedError("wrong password")]
+    with pytest.raises(SaslAuthenticationFailedError) as caught:
+        await asking.end()
+    assert caught.value.fatal
+    assert not asking.lost
+
+
+async def test_a_login_refused_later(cluster: ScriptedCluster) -> None:
+    """Its password is being changed; meanwhile another broker may have become the coordinator."""
+    asking = Asking(cluster)
+    cluster.brokers[1].answers["EndTxn"] = [*ended(0), SaslAuthenticationFailedError("wrong password")]
+    cluster.brokers[2].answers["EndTxn"] = [AuthenticationError("no password just now"), *ended(0)]
+    await asking.end()
+    cluster.brokers[1].answers["FindCoordinator"] = found(2, 2)
+    await asking.end()
+    assert cluster.apis()[2:] == [(1, "EndTxn"), *[(1, "FindCoordinator"), (2, "EndTxn")] * 2]
+    assert not asking.lost
 
 
 async def test_an_answer_in_doubt_does_not_come_late(cluster: ScriptedCluster) -> None:

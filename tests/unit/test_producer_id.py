@@ -192,11 +192,10 @@ async def test_repeated_without_a_connection() -> None:
     ("trouble", "kind"),
     [
         (given(error_code=42), KafkaError),
-        (AuthenticationError("wrong password"), AuthenticationError),
         (UnsupportedVersionError("too old"), UnsupportedVersionError),
         (ZeroDivisionError("a bug"), ProducerFailedError),
     ],
-    ids=["42", "password", "version", "bug"],
+    ids=["42", "version", "bug"],
 )
 async def test_given_up(trouble: Answer, kind: type[KafkaError]) -> None:
     """An error that retries can't cure ends the producer."""
@@ -218,6 +217,21 @@ async def test_a_user_who_may_not_have_one() -> None:
     assert bench.request.last_error is error
     assert bench.done.is_set()
     assert len(bench.connection.requests) == 1, "nobody has asked again"
+    for _ in range(2):
+        await bench.run()
+    assert len(bench.refused) == 2
+    assert bench.sequences.producer_id == 4000
+    assert bench.request.last_error is None
+    assert not bench.fatal
+
+
+async def test_a_login_that_is_refused() -> None:
+    """What waits is told at once; the next login may succeed, so the producer goes on."""
+    wrong = AuthenticationError("node 1 (h:1): wrong password")
+    bench = Bench(given(), failures=(wrong, wrong))
+    await bench.run()
+    assert bench.refused == [wrong]
+    assert bench.request.last_error is wrong
     for _ in range(2):
         await bench.run()
     assert len(bench.refused) == 2

@@ -14,8 +14,9 @@ import uvloop
 
 from aioproducer import Producer
 from aioproducer.testing import CertificateAuthority, KafkaCluster, unsecured_token
-from tests.broker.fixtures import PATIENCE_S, new_topic, until
+from tests.broker.fixtures import PATIENCE_S, new_name, new_topic, until
 from tests.broker.load import check_exactly_once, check_log, load_on
+from tests.broker.readers import read
 from tests.broker.security.fixtures import SESSION_MS, SHORT_SESSION_MS
 
 pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("clean_loop")]
@@ -143,6 +144,37 @@ async def test_a_password_that_changes_goes_unnoticed_with_a_provider(
             await load.advance(10)
     assert "first-s3cret" in used
     await check_exactly_once(secure_kafka, topic, load)
+
+
+async def test_a_wrong_password_for_a_while_does_not_end_a_transaction(secure_kafka: KafkaCluster) -> None:
+    """Its commit repeats the login at the coordinator until it is accepted again."""
+    topic = await new_topic(secure_kafka)
+    configs = secure_kafka.client_configs("SHORT_SESSIONS", user="alice", mechanism="SCRAM-SHA-256")
+    user, right = configs.pop("sasl_username"), configs.pop("sasl_password")
+    password = right
+    refused: list[str] = []
+
+    async def provider() -> tuple[str, str]:
+        if password != right:
+            refused.append(password)
+        return user, password
+
+    producer = Producer(**configs, sasl_credentials_provider=provider, transactional_id=new_name())
+    async with producer:
+        async with producer.transaction():
+            await producer.send(topic, b"in time")
+            password = "wr0ng"
+            connections = producer._engine._client  # type: ignore[union-attr]
+            await until(lambda: connections.connection_count == 0, "the connection ends with its session")
+            commit = asyncio.create_task(producer.commit_transaction())
+            seen = len(refused)
+            await until(lambda: len(refused) >= seen + 2, "the login is tried again")
+            password = right
+            await commit
+        async with producer.transaction():
+            await producer.send(topic, b"afterwards")
+    records = (await read(secure_kafka, topic))[0]
+    assert [record.value for record in records] == [b"in time", b"afterwards"]
 
 
 async def test_certificates_change_under_load(
