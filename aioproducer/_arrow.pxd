@@ -176,6 +176,8 @@ cdef class ArrowFeed:
     cdef list columns               # of (Column, child index)
     cdef object fetched             # deque of ArrowBatch
     cdef readonly bint exhausted    # the source has no more
+    cdef bint awaited               # the loop waits for rows
+    cdef bint unwanted              # the call is over
     cdef ArrowBatch batch           # the batch the columns are bound to
     cdef int64_t base               # row number of its first row
     cdef int64_t length

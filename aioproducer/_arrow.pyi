@@ -1,5 +1,6 @@
 """Arrow columns as records: the C data interface, what columns hold, and the feed of one send_arrow."""
 
+from collections.abc import Callable
 from typing import Any, final
 
 from aioproducer._admission import Admission
@@ -53,8 +54,24 @@ class ArrowFeed:
     def error(self) -> Exception | None:
         """Why no more rows come, unless the data simply ended."""
 
-    def fetch(self) -> None:
-        """Get the next batches from the source; in any thread, one call at a time, and no other call meanwhile."""
+    def fetch(self, arrived: Callable[[], object] | None) -> None:
+        """Get the next batches from the source; in any thread, one call at a time.
+
+        Meanwhile the loop's thread may call the other methods.
+
+        Args:
+            arrived: called in this thread when there are rows after ``await_rows``, and the source is asked for more.
+        """
+
+    def stop(self) -> None:
+        """End a ``fetch`` under way, after the batch that it waits for."""
+
+    def await_rows(self) -> bool:
+        """Whether there are no rows now, so that ``fetch`` has to tell of the next."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether all batches have been taken, and none follows."""
 
     def run(self) -> int:
         """Admit rows for at most a millisecond or 256 KiB; returns a FEED constant of `_feed`: why it stopped."""

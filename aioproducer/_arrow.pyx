@@ -532,17 +532,21 @@ cdef class ArrowFeed:
             self.topic = bytes_column(schema.children[<int64_t>places[topic_column]], topic_column)
             self.columns.append((self.topic, places[topic_column]))
         if source.stream.release == NULL:
-            self.fetch()
+            self.fetch(None)
 
     def __dealloc__(self):
         PyMem_Free(self.scratch)
 
     # --- batches ------------------------------------------------------------------------------------------------------
 
-    def fetch(self):
+    def fetch(self, arrived):
         cdef ArrowBatch batch
         cdef int64_t rows = 0
-        while rows < FETCHED_ROWS and not self.exhausted:
+        while rows < FETCHED_ROWS and not self.exhausted and not self.unwanted:
+            if self.awaited and self.fetched:
+                # The next batch may come in an hour. (What ends this call tells of the last one.)
+                self.awaited = False
+                arrived()
             try:
                 batch = self.source.next_batch()
             except Exception as error:
@@ -551,9 +555,22 @@ cdef class ArrowFeed:
             if batch is None:
                 self.exhausted = True
             else:
-                rows += batch.array.length
-                self.fetched.append(batch)
-                self.exhausted = self.source.stream.release == NULL
+                if batch.array.length != 0:
+                    rows += batch.array.length
+                    self.fetched.append(batch)
+                self.exhausted = self.source.stream.release == NULL     # last, see has_ended
+
+    def stop(self):
+        self.unwanted = True
+
+    def await_rows(self):
+        self.awaited = True
+        return not self.fetched and not self.exhausted
+
+    @property
+    def has_ended(self):
+        # In this order: a thread that fetches appends its last batch first.
+        return self.exhausted and not self.fetched
 
     cdef bint open_batch(self) except -1:
         """Bind the columns to the next fetched batch that has rows; False if there is none."""
@@ -593,7 +610,7 @@ cdef class ArrowFeed:
             self.begin_slice()
             while True:
                 if self.row >= self.length and not self.open_batch():
-                    if not self.exhausted:
+                    if not self.has_ended:
                         return EMPTY
                     return FED if self.error is None else BROKEN
                 if not producer.admits():
@@ -807,7 +824,7 @@ cdef class ArrowFeed:
         cdef int64_t timestamp_ms = -1
         self.begin_slice()
         if not self.open_batch():
-            if self.exhausted and self.error is not None:
+            if self.has_ended and self.error is not None:
                 raise self.error
             return None
         at = self.base + self.row

@@ -14,6 +14,7 @@ from collections.abc import (
     Iterable,
     Mapping,
 )
+from functools import partial
 from typing import Any, NoReturn, Protocol
 
 from aioproducer._admission import Admission
@@ -54,6 +55,10 @@ STOPPING = (
     WrongLoopError,
 )
 """Errors that the next record would meet as well; all others concern one record."""
+
+
+GATHERING_S = 0.001
+"""How long to wait for more rows of an Arrow stream once there are some: small batches are costly to wait for."""
 
 
 class Feed(Protocol):
@@ -115,6 +120,10 @@ class BulkSend:
         """Only for an async iterator, which may take any time to yield the next record."""
         self._waits_for_record = False
         self._refusal: KafkaError | None = None
+        self._fetching: asyncio.Future[None] | None = None
+        """A thread's job, which gets the next batches of an Arrow stream."""
+        self._arrival: asyncio.Future[None] | None = None
+        """Done when there are rows, or it has ended."""
         self.tally = Tally(topic, most_errors)
 
     # --- entry points -------------------------------------------------------------------------------------------------
@@ -139,9 +148,13 @@ class BulkSend:
             source = await self._engine.loop.run_in_executor(None, _take_over, data, columns)
         feed = ArrowFeed(self._admission, self.tally, source, **columns)
         self._check()
-        if submit is None:
-            return await self._run(self._go_on(feed, feed.run), raise_on_error=raise_on_error)
-        return await self.send_slowly(self._rows(feed), submit, raise_on_error=raise_on_error)
+        try:
+            if submit is None:
+                rows = self._until_turned_away(self._go_on(feed, feed.run))
+                return await self._run(rows, raise_on_error=raise_on_error)
+            return await self.send_slowly(self._rows(feed), submit, raise_on_error=raise_on_error)
+        finally:
+            feed.stop()
 
     async def _rows(self, feed: ArrowFeed) -> AsyncIterator[Record]:
         while True:
@@ -150,12 +163,29 @@ class BulkSend:
                     yield row
                 else:
                     self.tally.refuse(row)
-            if feed.exhausted:
+            if feed.has_ended:
                 return
             await self._fetch(feed)
 
     async def _fetch(self, feed: ArrowFeed) -> None:
-        await self._engine.loop.run_in_executor(None, feed.fetch)
+        """Wait for rows. The other library makes them in a thread, where it goes on while these are sent."""
+        arrival = self._arrival = self._engine.loop.create_future()
+        if not feed.await_rows():
+            return
+        if self._fetching is None or self._fetching.done():
+            loop = self._engine.loop
+            soon = partial(loop.call_soon_threadsafe, loop.call_later, GATHERING_S, self._arrived)
+            self._fetching = loop.run_in_executor(None, feed.fetch, soon)
+            self._fetching.add_done_callback(self._arrived)
+        self._waits_for_record = True
+        await arrival
+        self._waits_for_record = False
+        if self._fetching.done():
+            self._fetching.result()
+
+    def _arrived(self, *_: object) -> None:
+        if self._arrival is not None and not self._arrival.done():
+            self._arrival.set_result(None)
 
     async def send_slowly(
         self, records: Iterable[Any] | AsyncIterable[Any], submit: SubmitSlow, *, raise_on_error: bool
@@ -202,7 +232,7 @@ class BulkSend:
             self._waits_for_record = True
 
     async def _until_turned_away(self, taking: Awaitable[None]) -> None:
-        """Take from an async iterator while the producer admits records; its next record may never come."""
+        """Take from an async iterator, or a stream, while the producer admits records; the next may never come."""
         patience = self._patience = asyncio.timeout(None)
         try:
             async with patience:

@@ -6,9 +6,11 @@ import asyncio
 import datetime
 import gc
 import math
+import queue
 import re
 import threading
 import uuid
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -707,6 +709,143 @@ async def test_cancelled_while_the_source_works(broker: ProducingBroker) -> None
         del call
         assert await asyncio.to_thread(released.wait, PATIENCE_S)
     assert len(broker.values()) == 10_000
+
+
+LIVE_SCHEMA = pa.schema({"value": pa.string()})
+
+
+class Live:
+    """A stream whose batches the test gives; None ends it."""
+
+    def __init__(self) -> None:
+        self.batches: queue.Queue[pa.RecordBatch | None] = queue.Queue()
+        self.asked = 0
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        while True:
+            self.asked += 1
+            batch = self.batches.get(timeout=PATIENCE_S)
+            if batch is None:
+                return
+            yield batch
+
+    def give(self, *values: str) -> None:
+        self.batches.put(pa.record_batch({"value": list(values)}, schema=LIVE_SCHEMA))
+
+    def reader(self) -> pa.RecordBatchReader:
+        return pa.RecordBatchReader.from_batches(LIVE_SCHEMA, iter(self))
+
+    async def asks(self, count: int) -> None:
+        """Wait until that many batches were asked for."""
+        async with asyncio.timeout(PATIENCE_S):
+            while self.asked < count:
+                await asyncio.sleep(0.001)
+
+
+async def arrivals(broker: ProducingBroker, count: int) -> None:
+    """Wait until the broker has that many records."""
+    async with asyncio.timeout(PATIENCE_S):
+        while len(broker.values()) < count:
+            await asyncio.sleep(0.001)
+
+
+@each_path
+async def test_rows_of_a_live_stream_do_not_wait_for_later_ones(
+    broker: ProducingBroker, configs: dict[str, Any]
+) -> None:
+    """The next batch may come in an hour, however soon the last one came."""
+    live = Live()
+    async with producer_of(broker, linger_ms=0, **configs) as producer:
+        call = asyncio.create_task(producer.send_arrow("orders", live.reader()))
+        given = 0
+        for burst in (1, 3, 1, 2):
+            for _ in range(burst):
+                live.give("a")
+            given += burst
+            await arrivals(broker, given)
+        live.batches.put(None)
+        assert (await call).acked == given
+
+
+@each_path
+async def test_the_last_rows_of_a_live_stream_are_not_lost(broker: ProducingBroker, configs: dict[str, Any]) -> None:
+    """Whether they come while the loop sends others or waits, and whatever ends the stream."""
+    async with producer_of(broker, linger_ms=0, **configs) as producer:
+        for number in range(50):
+            live = Live()
+            batches = number % 5
+            for _ in range(batches):
+                live.give("a", "b")
+            call = asyncio.create_task(producer.send_arrow("orders", live.reader()))
+            await live.asks(1 + number % (batches + 1))
+            live.give("c")
+            live.give()
+            live.batches.put(None)
+            assert (await asyncio.wait_for(call, PATIENCE_S)).acked == 2 * batches + 1
+
+
+async def test_empty_batches_of_a_stream_are_not_kept(broker: ProducingBroker) -> None:
+    """A scan that filters may give any number of them."""
+
+    class Owner:
+        """Lives as long as Arrow's buffer of its."""
+
+    zeros, alive, most = pa.py_buffer(bytes(8)), weakref.WeakSet[Owner](), 0
+
+    def empty() -> pa.RecordBatch:
+        alive.add(owner := Owner())
+        offsets = pa.foreign_buffer(zeros.address, zeros.size, owner)
+        return pa.record_batch([pa.Array.from_buffers(pa.string(), 0, [None, offsets, zeros])], schema=LIVE_SCHEMA)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal most
+        for _ in range(200):
+            yield empty()
+            most = max(most, len(alive))
+        yield pa.record_batch({"value": ["v"]}, schema=LIVE_SCHEMA)
+
+    async with producer_of(broker) as producer:
+        reader = pa.RecordBatchReader.from_batches(LIVE_SCHEMA, batches())
+        assert (await producer.send_arrow("orders", reader)).acked == 1
+    assert 1 <= most < 10
+
+
+@each_path
+async def test_a_close_does_not_wait_for_the_next_batch(broker: ProducingBroker, configs: dict[str, Any]) -> None:
+    """As with an asynchronous iterable; and no more is taken from the stream then."""
+    live = Live()
+    producer = producer_of(broker, linger_ms=0, **configs)
+    await producer.start()
+    call = asyncio.create_task(producer.send_arrow("orders", live.reader()))
+    live.give("a")
+    await arrivals(broker, 1)
+    await live.asks(2)
+    await asyncio.wait_for(producer.close(), PATIENCE_S)
+    with pytest.raises(SendManyError, match="ProducerClosedError") as caught:
+        await asyncio.wait_for(call, PATIENCE_S)
+    assert caught.value.result.acked == 1
+    for _ in range(5):
+        live.give("late")
+    await asyncio.get_running_loop().shutdown_default_executor()
+    assert live.asked == 2
+
+
+async def test_a_cancelled_call_takes_no_more_from_the_stream(broker: ProducingBroker) -> None:
+    live = Live()
+    async with producer_of(broker, linger_ms=0) as producer:
+        call = asyncio.create_task(producer.send_arrow("orders", live.reader()))
+        live.give("a")
+        await arrivals(broker, 1)
+        await live.asks(2)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        for _ in range(5):
+            live.give("late")
+        await asyncio.get_running_loop().shutdown_default_executor()
+        assert live.asked == 2
+        await producer.flush()
+        assert len(broker.values()) == 1, "no row that nobody waits for"
 
 
 async def test_nothing_stays_in_memory(broker: ProducingBroker) -> None:
