@@ -315,7 +315,7 @@ class Engine:
 
     def _why_not_sent(self, batch: ProducerBatch) -> KafkaError | None:
         """Why a batch can't go out: no leader, no connection to it, a throttle, or no producer id."""
-        if batch.queue.leader < 0:
+        if batch.queue.leader not in self._metadata.cluster.brokers:
             return self._metadata.why_no_leader(batch.topic, batch.partition)
         return self._client.error_of(batch.queue.leader) or self._producer_id.last_error
 

@@ -23,6 +23,7 @@ from typing import TypeVar
 
 from aioproducer.client_logger import ClientLogger
 from aioproducer.cluster import (
+    NO_LEADER,
     STEP,
     Broker,
     Cluster,
@@ -70,6 +71,7 @@ STEP_BYTES = 4_096
 """Bytes of an answer read in one turn of the loop: well under a millisecond."""
 
 _LEGAL_TOPIC = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}\Z")
+_UNKNOWN_LEADER = "which is not in the cluster's list of brokers"
 _REFUSED = (Code.INVALID_TOPIC_EXCEPTION, Code.TOPIC_AUTHORIZATION_FAILED)
 
 T = TypeVar("T")
@@ -218,14 +220,17 @@ class Metadata:
         return error
 
     def why_no_leader(self, topic: str, partition: int) -> KafkaError | None:
-        """Why a partition has no leader: what the last answer said of the topic, or of the partition."""
+        """Why a partition has no leader to send to: what the last answer said of the topic, or of the partition."""
         known = self.cluster.topics.get(topic)
         if known is None or known.error_code:
             return _error_of(topic, known) or self._last_error
         if partition >= len(known.partitions):
             count = len(known.partitions)
             return broker_error(Code.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition}: {count} partitions are left")
-        error_code = known.partitions[partition].error_code or Code.LEADER_NOT_AVAILABLE
+        state = known.partitions[partition]
+        error_code = state.error_code or Code.LEADER_NOT_AVAILABLE
+        if not state.error_code and state.leader != NO_LEADER:
+            return broker_error(error_code, f"{topic}-{partition}: node {state.leader} leads it, {_UNKNOWN_LEADER}")
         return broker_error(error_code, f"{topic}-{partition}: {_meaning(error_code)}")
 
     async def _answer(self, topic: str, partition: int | None, deadline_ms: int) -> bool:
@@ -499,13 +504,18 @@ class Metadata:
 
     def _warn(self, failing: dict[str, int]) -> None:
         now_ms = self._now_ms()
-        broken: dict[int, list[str]] = {}
+        broken: dict[str, list[str]] = {}
         for topic, error_code in failing.items():
             tells = error_code in _REFUSED or self._schedule.failures(topic) >= WARN_FROM_FAILURES
             if error_code and tells and self._warnings_of_topics.allows(now_ms, topic):
-                broken.setdefault(error_code, []).append(topic)
-        for error_code, topics in broken.items():
-            self._logger.warning("topic%s %s: %s", "s" if len(topics) > 1 else "", listed(topics), _meaning(error_code))
+                broken.setdefault(self._told(topic, error_code), []).append(topic)
+        for told, topics in broken.items():
+            self._logger.warning("topic%s %s: %s", "s" if len(topics) > 1 else "", listed(topics), told)
+
+    def _told(self, topic: str, error_code: int) -> str:
+        if error_code == Code.LEADER_NOT_AVAILABLE and self.cluster.has_unknown_leader(topic):
+            return f"partitions have a leader {_UNKNOWN_LEADER}"
+        return _meaning(error_code)
 
     def _now_ms(self) -> int:
         return int(self._loop.time() * 1000)

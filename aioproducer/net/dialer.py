@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import NamedTuple
@@ -138,4 +139,6 @@ def _no_connection(host: str, port: int, failures: list[tuple[str, Exception]]) 
 
 
 def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno and (error.strerror or "").startswith("Connect call failed"):
+        return f"[Errno {error.errno}] {os.strerror(error.errno)}"  # asyncio's own loop has one text for all
     return str(error) or type(error).__name__

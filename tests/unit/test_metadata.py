@@ -416,6 +416,20 @@ async def test_a_broken_topic_is_warned_of_once(cluster: FakeCluster, caplog: py
         assert sorted(told) == ["topic missing", "topic secret"]
 
 
+async def test_a_leader_that_is_no_broker_is_warned_of(cluster: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:
+    cluster.topics = {"a": [(99, 0)], "b": [(-1, 0)]}
+    async with running(cluster, retry_backoff_ms=1, retry_backoff_max_ms=1) as setup:
+        with caplog.at_level(logging.WARNING, "aioproducer.metadata"):
+            for name in cluster.topics:
+                setup.metadata.touch(name, setup.now_ms)
+            while len(messages_of(caplog)) < 2:
+                await cluster.brokers[0].next_request(MetadataRequest)
+    assert sorted(messages_of(caplog)) == [
+        "topic a: partitions have a leader which is not in the cluster's list of brokers",
+        "topic b: LEADER_NOT_AVAILABLE (5), the partition has no leader at the moment",
+    ]
+
+
 # --- updates ----------------------------------------------------------------------------------------------------------
 
 
@@ -446,6 +460,7 @@ async def test_metadata_are_refreshed_when_they_are_old(cluster: FakeCluster) ->
         ({"a": 3}, "topic a: UNKNOWN_TOPIC_OR_PARTITION (3), the broker does not know"),
         ({"a": 29}, "topic a: TOPIC_AUTHORIZATION_FAILED (29), "),
         ({"a": [(1, 1), (-1, 1)]}, "a-1: LEADER_NOT_AVAILABLE (5), the partition has no leader at the moment"),
+        ({"a": [(1, 1), (99, 1)]}, "a-1: node 99 leads it, which is not in the cluster's list of brokers"),
     ],
 )
 async def test_records_that_wait_without_a_leader_can_say_why(
@@ -456,7 +471,7 @@ async def test_records_that_wait_without_a_leader_can_say_why(
         await setup.wait("a")
         cluster.topics = topics
         setup.metadata.request_update()
-        await setup.until(lambda: setup.metadata.cluster.leader("a", 1) == -1)
+        await setup.until(lambda: setup.metadata.cluster.leader("a", 1) != 1)
         assert str(setup.metadata.why_no_leader("a", 1)).startswith(reason)
 
 

@@ -38,6 +38,7 @@ from aioproducer.errors import (
     DeliveryTimeoutError,
     FlushTimeoutError,
     KafkaError,
+    LeaderNotAvailableError,
     MetadataTimeoutError,
     MetadataUnavailableError,
     NotStartedError,
@@ -424,6 +425,18 @@ async def test_a_broker_that_can_not_be_reached_where_it_says_it_is(
     assert f"{elsewhere.host}:{elsewhere.port}" in str(caught.value)
     assert isinstance(caught.value.__cause__, ConnectionLostError)
     assert not caught.value.maybe_written
+
+
+async def test_a_leader_that_is_no_broker(broker: ProducingBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = broker.address()
+    monkeypatch.setattr(broker, "address", lambda: known)
+    monkeypatch.setattr(broker, "node_id", 99)  # of the partitions' leader
+    async with producer_of(broker, linger_ms=0, request_timeout_ms=1000, delivery_timeout_ms=1000) as producer:
+        with pytest.raises(
+            DeliveryTimeoutError, match=r"0 attempts.*orders-0: node 99 leads it, which is not"
+        ) as caught:
+            await producer.send("orders", b"v")
+    assert isinstance(caught.value.__cause__, LeaderNotAvailableError)
 
 
 async def test_a_cluster_that_gives_no_producer_id(broker: ProducingBroker) -> None:

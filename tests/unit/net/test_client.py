@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import os
 import random
 import socket
 import sys
@@ -162,6 +164,7 @@ async def test_bootstrap_error_holds_every_address_with_its_cause(broker: FakeBr
             ]
             refused, empty, too_old, nonsense, unknown = [cause for _, cause in caught.value.failures]
             assert isinstance(refused.__cause__, ConnectionRefusedError)
+            assert str(refused).endswith(os.strerror(errno.ECONNREFUSED))
             assert isinstance(empty, ProtocolError)
             assert "knows of no broker" in str(empty)
             assert isinstance(too_old, UnsupportedVersionError)
