@@ -25,7 +25,7 @@ from aioproducer.config.librdkafka_table import RENAMED
 from aioproducer.config.login import ENDPOINT_TLS, check_login, endpoint_options, jaas_of
 from aioproducer.config.properties import parse_properties
 from aioproducer.config.proxy import Proxy, check_proxy
-from aioproducer.config.table import CONFIGS, JVM_ONLY, JVM_ONLY_PREFIXES, OF_PYTHON_CLIENTS
+from aioproducer.config.table import CONFIGS, JVM_ONLY, JVM_ONLY_PREFIXES, NEEDLESS, OF_PYTHON_CLIENTS
 from aioproducer.config.tls import check_tls
 from aioproducer.config.values import UNIFORM_STICKY
 from aioproducer.errors import ConfigError
@@ -306,6 +306,8 @@ def _refuse_name(name: str) -> NoReturn:
         raise ConfigError(f"config {name} is {underscored} here; Producer.from_config takes names with dots")
     if underscored in OF_PYTHON_CLIENTS:
         raise ConfigError(f"config {name} is {OF_PYTHON_CLIENTS[underscored]} here")
+    if underscored in NEEDLESS:
+        raise ConfigError(f"config {name} is not needed here, leave it out: {NEEDLESS[underscored]}")
     if (ours := RENAMED.get(underscored.replace("_", "."))) is not None:
         raise ConfigError(
             f"config {name} is librdkafka's, {ours} here; Producer.from_librdkafka_config takes librdkafka's names"

@@ -540,3 +540,19 @@ OF_PYTHON_CLIENTS: Mapping[str, str] = MappingProxyType(
     }
 )
 """Arguments of aiokafka's and kafka-python's producers that have another name here."""
+
+NEEDLESS: Mapping[str, str] = MappingProxyType(
+    {
+        "api_version": "each broker is asked which versions it speaks",
+        "bootstrap_timeout_ms": "max_block_ms limits start()",
+        "kafka_client": "it is for tests; aioproducer.testing has clusters for them",
+        "loop": "the running one is used",
+        "metrics_enabled": "Producer.metrics() is always available",
+        "receive_message_max_bytes": "no answer to a producer is large",
+        "sasl_kerberos_domain_name": "the broker's own host name is used",
+        "sasl_kerberos_name": "the broker's own host name is used",
+        "selector": "the event loop has one",
+        "socket_options": "send_buffer_bytes and receive_buffer_bytes are there",
+    }
+)
+"""Arguments of these producers that nothing takes the place of, with the reason."""

@@ -150,6 +150,7 @@ def test_unknown_name_gives_the_nearest(name: str, nearest: str) -> None:
         ("ssl_password", "config ssl_password is ssl_key_password here"),
         ("sasl_plain_username", "config sasl_plain_username is sasl_username here"),
         ("socks5_proxy", "config socks5_proxy is proxy_url here"),
+        ("receive_message_max_bytes", "config receive_message_max_bytes is not needed here, leave it out: no answer"),
         ("message.timeout.ms", "config message.timeout.ms is librdkafka's, delivery_timeout_ms here; "),
         ("queue_buffering_max_ms", "config queue_buffering_max_ms is librdkafka's, linger_ms here; "),
     ],
@@ -157,6 +158,37 @@ def test_unknown_name_gives_the_nearest(name: str, nearest: str) -> None:
 def test_names_of_other_clients_are_known(name: str, told: str) -> None:
     """The nearest name would mislead: sasl_password is nearer to ssl_password than ssl_key_password."""
     assert refusal(**{name: "s3cret"}).startswith(told)
+
+
+OTHER_CLIENTS = {
+    "aiokafka": (
+        "loop bootstrap_servers client_id metadata_max_age_ms request_timeout_ms api_version acks key_serializer "
+        "value_serializer compression_type max_batch_size partitioner max_request_size linger_ms retry_backoff_ms "
+        "security_protocol ssl_context connections_max_idle_ms enable_idempotence transactional_id "
+        "transaction_timeout_ms sasl_mechanism sasl_plain_password sasl_plain_username sasl_kerberos_service_name "
+        "sasl_kerberos_domain_name sasl_oauth_token_provider"
+    ),
+    "kafka-python": (
+        "acks allow_auto_create_topics api_version batch_size bootstrap_servers bootstrap_timeout_ms client_dns_lookup "
+        "client_id compression_type connections_max_idle_ms delivery_timeout_ms enable_idempotence kafka_client "
+        "key_serializer linger_ms max_block_ms max_in_flight_requests_per_connection max_request_size "
+        "metadata_max_age_ms metric_reporters metrics_enabled metrics_num_samples metrics_sample_window_ms partitioner "
+        "proxy_url receive_buffer_bytes receive_message_max_bytes reconnect_backoff_max_ms reconnect_backoff_ms "
+        "request_timeout_ms retries retry_backoff_ms sasl_kerberos_domain_name sasl_kerberos_name "
+        "sasl_kerberos_service_name sasl_mechanism sasl_oauth_token_provider sasl_plain_password sasl_plain_username "
+        "security_protocol selector send_buffer_bytes socket_options socks5_proxy ssl_cafile ssl_certfile "
+        "ssl_check_hostname ssl_ciphers ssl_context ssl_crlfile ssl_keyfile ssl_password transaction_timeout_ms "
+        "transactional_id value_serializer"
+    ),
+}
+"""The arguments of AIOKafkaProducer 0.14 and of KafkaProducer 3.0."""
+
+
+@pytest.mark.parametrize("client", OTHER_CLIENTS)
+def test_no_name_of_another_client_is_unknown(client: str) -> None:
+    """It would get the nearest name as a hint, which is another config's."""
+    told = {name: refusal(**{name: object()}) for name in OTHER_CLIENTS[client].split()}
+    assert not [text for text in told.values() if "is unknown" in text]
 
 
 def test_what_takes_the_place_of_other_names_is_there() -> None:
