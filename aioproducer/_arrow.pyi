@@ -54,7 +54,7 @@ class ArrowFeed:
     def error(self) -> Exception | None:
         """Why no more rows come, unless the data simply ended."""
 
-    def fetch(self, arrived: Callable[[], object] | None) -> None:
+    def fetch(self, arrived: Callable[[], object] | None = None) -> None:
         """Get the next batches from the source; in any thread, one call at a time.
 
         Meanwhile the loop's thread may call the other methods.

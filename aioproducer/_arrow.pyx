@@ -532,14 +532,14 @@ cdef class ArrowFeed:
             self.topic = bytes_column(schema.children[<int64_t>places[topic_column]], topic_column)
             self.columns.append((self.topic, places[topic_column]))
         if source.stream.release == NULL:
-            self.fetch(None)
+            self.fetch()
 
     def __dealloc__(self):
         PyMem_Free(self.scratch)
 
     # --- batches ------------------------------------------------------------------------------------------------------
 
-    def fetch(self, arrived):
+    def fetch(self, arrived=None):
         cdef ArrowBatch batch
         cdef int64_t rows = 0
         while rows < FETCHED_ROWS and not self.exhausted and not self.unwanted:
