@@ -41,7 +41,7 @@ from aioproducer._am_send cimport SEND_NEXT, SEND_RETURN, aiop_iter_send, aiop_s
 from aioproducer._accumulator cimport last_delivery
 from aioproducer._arguments cimport (
     as_buffer, checked_partition, checked_timestamp, checked_topic, encodable_headers, is_plain, lasting_headers,
-    point_at,
+    point_at, too_large,
 )
 from aioproducer._clock cimport aiop_clock_ns
 from aioproducer._delivery cimport new_waiter
@@ -248,9 +248,9 @@ cdef class Admission:
             if chosen >= queues.partition_count:
                 return None
         if not is_plain(key):
-            key = as_buffer(key, "key", topic)
+            key = as_buffer(key, "key", topic, self.max_record_bytes)
         if not is_plain(value):
-            value = as_buffer(value, "value", topic)
+            value = as_buffer(value, "value", topic, self.max_record_bytes)
         point_at(key, &record.key, &record.key_size, "key", topic)
         point_at(value, &record.value, &record.value_size, "value", topic)
         record.timestamp_ms = (
@@ -272,7 +272,7 @@ cdef class Admission:
         record.headers_size = encode_headers(headers, encoded, HEADERS_BYTES)
         if record.headers_size == 0:
             record.headers = NULL
-            pairs = encodable_headers(headers, topic)
+            pairs = encodable_headers(headers, topic, self.max_record_bytes)
             record.headers_size = 1 if pairs is None else headers_size(pairs)
         batch = self.place(topic, queues, partition, record, pairs, awaited)
         record.headers = NULL       # the encoded headers live no longer than this call
@@ -283,10 +283,7 @@ cdef class Admission:
         """Append a checked record if its size is allowed, nobody waits for memory, and the producer still admits."""
         cdef Py_ssize_t size = HEADER_BYTES + largest_size(record)
         if size > self.max_record_bytes:
-            raise RecordTooLargeError(
-                f"a record for topic {topic!r} takes up to {size:,} bytes, the limit is {self.max_record_bytes:,} "
-                "(the smaller of max_request_size and buffer_memory)"
-            )
+            raise too_large(topic, size, self.max_record_bytes)
         # User code that ran during this call may have closed the producer or ended its transaction.
         if self.queueing or self.state != ADMITTING:
             self.wanted_bytes = size
@@ -341,7 +338,7 @@ cdef class Admission:
         cdef Delivery delivery
         try:
             if headers is not None:
-                headers = lasting_headers(headers, topic)
+                headers = lasting_headers(headers, topic, self.max_record_bytes)
             if self.direct:
                 delivery = self.admit(topic, value, key, partition, headers, timestamp_ms, False)
                 if delivery is not None:
@@ -522,7 +519,7 @@ cdef class Submission:
         """The first step, if the producer admits records."""
         cdef Admission producer = self.producer
         if self.headers is not None:
-            self.headers = lasting_headers(self.headers, self.topic)
+            self.headers = lasting_headers(self.headers, self.topic, producer.max_record_bytes)
         if producer.direct:
             self.delivery = producer.admit(self.topic, self.value, self.key, self.partition, self.headers,
                                            self.timestamp_ms, self.is_send)

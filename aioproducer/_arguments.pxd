@@ -7,11 +7,12 @@ from cpython.unicode cimport PyUnicode_CheckExact
 
 
 cpdef str checked_topic(topic)
-cdef object as_buffer(data, str what, str topic)
-cpdef bytes bytes_of(data, str what, topic)
+cdef object too_large(topic, Py_ssize_t size, Py_ssize_t limit)
+cdef object as_buffer(data, str what, str topic, Py_ssize_t limit)
+cpdef bytes bytes_of(data, str what, topic, Py_ssize_t limit)
 cdef const char* utf8_of(text, Py_ssize_t* size, str what, str topic) except NULL
-cpdef list encodable_headers(headers, str topic)
-cdef object lasting_headers(headers, topic)
+cpdef list encodable_headers(headers, str topic, Py_ssize_t limit)
+cdef object lasting_headers(headers, topic, Py_ssize_t limit)
 cpdef check_partition(partition, str topic)
 cdef int64_t checked_partition(partition, str topic) except -1
 cdef int64_t checked_timestamp(timestamp_ms, str topic) except -1

@@ -9,7 +9,7 @@ from cpython.bytes cimport PyBytes_CheckExact
 from cpython.number cimport PyNumber_Index
 from cpython.unicode cimport PyUnicode_CheckExact
 
-from aioproducer.errors import SerializationError
+from aioproducer.errors import RecordTooLargeError, SerializationError
 
 cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
@@ -22,11 +22,23 @@ cpdef str checked_topic(topic):
     return str.__str__(topic)
 
 
-cdef bytes content_of(data):
-    """The content of a bytes-like object in index order, whatever its memory layout."""
+cdef object too_large(topic, Py_ssize_t size, Py_ssize_t limit):
+    return RecordTooLargeError(
+        f"a record for topic {topic!r} takes up to {size:,} bytes, the limit is {limit:,} "
+        "(the smaller of max_request_size and buffer_memory)"
+    )
+
+
+cdef bytes content_of(data, topic, Py_ssize_t limit):
+    """The content of a bytes-like object in index order, whatever its memory layout.
+
+    A copy of a whole file in memory would hold the loop, and may take more memory than there is.
+    """
     view = memoryview(data)
     if "O" in view.format and "O" in re.sub(":[^:]*:", "", view.format):    # field names stand between colons
         raise TypeError("its buffer holds addresses of Python objects")
+    if view.nbytes > limit:
+        raise too_large(topic, view.nbytes, limit)
     return bytes(view)
 
 
@@ -37,9 +49,11 @@ cdef object unreadable(str what, data, str needed, error):
     return SerializationError(f"{what} is a {type(data).__name__} that can't be read: {type(error).__name__}")
 
 
-cpdef bytes bytes_of(data, str what, topic):
+cpdef bytes bytes_of(data, str what, topic, Py_ssize_t limit):
     try:
-        return content_of(data)
+        return content_of(data, topic, limit)
+    except RecordTooLargeError:
+        raise
     except Exception as error:
         raise unreadable(
             f"the {what} of a record for topic {topic!r}", data,
@@ -47,13 +61,13 @@ cpdef bytes bytes_of(data, str what, topic):
         ) from error
 
 
-cdef object as_buffer(data, str what, str topic):
+cdef object as_buffer(data, str what, str topic, Py_ssize_t limit):
     """`data` itself if it is exactly bytes or str, else its content as bytes."""
     if data is None or PyBytes_CheckExact(data) or PyUnicode_CheckExact(data):
         return data
     if isinstance(data, str):
         return str.__str__(data)
-    return bytes_of(data, what, topic)
+    return bytes_of(data, what, topic, limit)
 
 
 cdef const char* utf8_of(text, Py_ssize_t* size, str what, str topic) except NULL:
@@ -66,9 +80,10 @@ cdef const char* utf8_of(text, Py_ssize_t* size, str what, str topic) except NUL
         ) from None
 
 
-cpdef list encodable_headers(headers, str topic):
-    """Headers as a list of (str, bytes or None), checked."""
+cpdef list encodable_headers(headers, str topic, Py_ssize_t limit):
+    """Headers as a list of (str, bytes or None), checked; what yields them may have no end."""
     cdef list checked = []
+    cdef Py_ssize_t size = 0
     if headers is None:
         return None
     try:
@@ -77,11 +92,15 @@ cpdef list encodable_headers(headers, str topic):
                 raise SerializationError(
                     f"a header name of a record for topic {topic!r} is a {type(name).__name__}; str is needed"
                 )
-            check_header_name(name, topic)
-            if value is not None and not PyBytes_CheckExact(value):
-                value = header_bytes(value, name, topic)
+            size += 2 + check_header_name(name, topic)
+            if value is not None:
+                if not PyBytes_CheckExact(value):
+                    value = header_bytes(value, name, topic, limit)
+                size += PyBytes_GET_SIZE(value)
+            if size > limit:
+                raise too_large(topic, size, limit)
             checked.append((name, value))
-    except SerializationError:
+    except (RecordTooLargeError, SerializationError):
         raise
     except (TypeError, ValueError) as error:
         raise SerializationError(
@@ -94,7 +113,8 @@ cpdef list encodable_headers(headers, str topic):
     return checked if checked else None
 
 
-cdef int check_header_name(name, str topic) except -1:
+cdef Py_ssize_t check_header_name(name, str topic) except -1:
+    """Its size in bytes."""
     cdef Py_ssize_t size
     try:
         PyUnicode_AsUTF8AndSize(name, &size)
@@ -102,23 +122,25 @@ cdef int check_header_name(name, str topic) except -1:
         raise SerializationError(
             f"a header name of a record for topic {topic!r} can't be encoded as UTF-8 ({error.reason})"
         ) from None
-    return 0
+    return size
 
 
-cdef bytes header_bytes(value, name, str topic):
+cdef bytes header_bytes(value, name, str topic, Py_ssize_t limit):
     try:
-        return content_of(value)
+        return content_of(value, topic, limit)
+    except RecordTooLargeError:
+        raise
     except Exception as error:
         raise unreadable(
             f"header {name!r} of a record for topic {topic!r}", value, "bytes or None is needed", error
         ) from error
 
 
-cdef object lasting_headers(headers, topic):
+cdef object lasting_headers(headers, topic, Py_ssize_t limit):
     """Headers that can be read twice: an iterator would be exhausted when the slow path reads it."""
     if isinstance(headers, (list, tuple, dict)) or not isinstance(topic, str):
         return headers
-    return encodable_headers(headers, str.__str__(topic))
+    return encodable_headers(headers, str.__str__(topic), limit)
 
 
 cpdef check_partition(partition, str topic):

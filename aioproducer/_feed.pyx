@@ -96,7 +96,7 @@ cdef class RecordFeed:
                 if item.topic is not None:
                     topic = item.topic
                 if self.headers is None and item.headers is not None:
-                    self.headers = lasting_headers(item.headers, topic)
+                    self.headers = lasting_headers(item.headers, topic, self.producer.max_record_bytes)
                 batch = self.producer.take(topic, item.value, item.key, item.partition, self.headers,
                                            item.timestamp_ms, False, &record)
             else:

@@ -161,7 +161,7 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
             loop,
             direct=self._preparation.is_trivial,
             serializers=None if self._preparation.is_trivial else self._preparation.serializers_at_once,
-            max_record_bytes=min(self._config.max_request_size, self._config.buffer_memory),
+            max_record_bytes=self._config.max_record_bytes,
             clocks=engine.clocks,
         )
         self._admit_records(engine.transaction is None)

@@ -38,6 +38,7 @@ class RecordPreparation:
         partitioner: ``f(topic, key, value, partitions) -> int`` on serialized bytes, or None. It may return
             BUILT_IN, which leaves the choice to the built-in one.
         max_block_ms: passed to serializers that wait for something themselves.
+        max_record_bytes: what has more is not read.
         client_id: the producer's, for the log.
     """
 
@@ -49,10 +50,12 @@ class RecordPreparation:
         value_serializer: Any,
         partitioner: Callable[[str, bytes | None, bytes | None, tuple[PartitionInfo, ...]], int | BuiltIn] | None,
         max_block_ms: int,
+        max_record_bytes: int,
         client_id: str,
     ) -> None:
         self._logger = ClientLogger(logger, client_id)
         self._interceptors = tuple(interceptors)
+        self._max_record_bytes = max_record_bytes
         self._bound: list[tuple[str, BoundSerializer]] = []
         self._serializers, self._serializers_nowait = zip(
             self._bind("key", key_serializer, max_block_ms),
@@ -181,7 +184,7 @@ class RecordPreparation:
                 f"{what}_serializer for topic {record.topic!r} is asynchronous: "
                 "await submit() or send() instead of submit_nowait()"
             )
-        return _as_bytes(what, record, result)
+        return self._as_bytes(what, record, result)
 
     async def serialize(self, record: Record) -> tuple[bytes | None, bytes | None]:
         """Key and value as bytes, from serializers of either kind.
@@ -194,7 +197,7 @@ class RecordPreparation:
             result = self._call(serializer, record, data)
             if inspect.isawaitable(result):
                 result = await self._awaited(what, record, result)
-            results.append(_as_bytes(what, record, result))
+            results.append(self._as_bytes(what, record, result))
         return results[0], results[1]
 
     def _call(self, serializer: Bound | None, record: Record, data: Any) -> Any:
@@ -211,6 +214,19 @@ class RecordPreparation:
             if is_own_cancellation(error):
                 raise
             raise _failed(what, record.topic, error) from error
+
+    def _as_bytes(self, what: str, record: Record, result: Any) -> bytes | None:
+        if result is None or isinstance(result, bytes):
+            return result
+        if isinstance(result, str):
+            try:
+                return result.encode()
+            except UnicodeEncodeError as error:
+                raise SerializationError(
+                    f"the {what} of a record for topic {record.topic!r} is a str that can't be encoded as UTF-8 "
+                    f"({error.reason})"
+                ) from None
+        return bytes_of(result, what, record.topic, self._max_record_bytes)
 
     def choose_partition(
         self,
@@ -270,17 +286,3 @@ def _guarded(what: str, serializer: Bound) -> Bound:
 
 def _failed(what: str, topic: str | None, error: BaseException) -> SerializationError:
     return SerializationError(f"{what}_serializer raised {type(error).__name__} for a record of topic {topic!r}")
-
-
-def _as_bytes(what: str, record: Record, result: Any) -> bytes | None:
-    if result is None or isinstance(result, bytes):
-        return result
-    if isinstance(result, str):
-        try:
-            return result.encode()
-        except UnicodeEncodeError as error:
-            raise SerializationError(
-                f"the {what} of a record for topic {record.topic!r} is a str that can't be encoded as UTF-8 "
-                f"({error.reason})"
-            ) from None
-    return bytes_of(result, what, record.topic)

@@ -44,6 +44,7 @@ class SlowAdmission(Admission[Key_contra, Value_contra]):
             value_serializer=config.value_serializer,
             partitioner=config.partitioner_class if callable(config.partitioner_class) else None,
             max_block_ms=config.max_block_ms,
+            max_record_bytes=config.max_record_bytes,
             client_id=config.client_id,
         )
         self._refused_bytes = 0
@@ -80,7 +81,7 @@ class SlowAdmission(Admission[Key_contra, Value_contra]):
         topic = checked_topic(record.topic)
         given = check_partition(record.partition, topic)
         transaction = engine.transaction_number
-        headers = encodable_headers(record.headers, topic)  # before any wait
+        headers = encodable_headers(record.headers, topic, self._config.max_record_bytes)  # before any wait
         await engine.wait_for_topic(topic, given, deadline_ms)
         began_ms = engine.now_ms()
         to_serialize = record
@@ -153,7 +154,8 @@ class SlowAdmission(Admission[Key_contra, Value_contra]):
         _check_known(engine, topic, partition)
         if not self._preparation.is_trivial:
             if self._preparation.adds_headers:
-                record = replace(record, headers=encodable_headers(record.headers, topic) or [])
+                headers = encodable_headers(record.headers, topic, self._config.max_record_bytes)
+                record = replace(record, headers=headers or [])
             key, value = self._preparation.serialize_nowait(record)
             _check_known(engine, topic, partition)  # it may have changed meanwhile
             partition = self._preparation.choose_partition(record, key, value, engine.partitions_of)

@@ -161,6 +161,11 @@ class ProducerConfig:
         return level
 
     @property
+    def max_record_bytes(self) -> int:
+        """The most bytes of a record, its batch's header included."""
+        return min(self.max_request_size, self.buffer_memory)
+
+    @property
     def uses_tls(self) -> bool:
         """Whether connections use TLS."""
         return self.security_protocol.endswith("SSL")

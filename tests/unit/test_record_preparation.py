@@ -9,9 +9,10 @@ from collections.abc import Awaitable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from aioproducer.errors import KafkaError, SerializationError, SerializerNotReadyError
+from aioproducer.errors import KafkaError, RecordTooLargeError, SerializationError, SerializerNotReadyError
 from aioproducer.record_preparation import RecordPreparation
 from aioproducer.records import PartitionInfo, Record, RecordMetadata
 
@@ -24,9 +25,12 @@ def partitions_of(topic: str) -> tuple[PartitionInfo, ...]:
     return tuple(PartitionInfo(topic, number, 1, (1,), (1,), ()) for number in range(3))
 
 
+LIMITS = {"max_block_ms": 60_000, "max_record_bytes": 1_000}
+
+
 def preparation(**options: Any) -> RecordPreparation:
     usual: dict[str, Any] = {"interceptors": (), "key_serializer": None, "value_serializer": None, "partitioner": None}
-    return RecordPreparation(**{**usual, "max_block_ms": 60_000, "client_id": "producer-1", **options})
+    return RecordPreparation(**{**usual, **LIMITS, "client_id": "producer-1", **options})
 
 
 def record(value: Any = b"value", key: Any = b"key", **fields: Any) -> Record:
@@ -69,6 +73,14 @@ async def test_without_serializers(data: Any, expected: bytes | None) -> None:
     ):
         assert result == (expected, expected)
         assert all(type(each) in (bytes, type(None)) for each in result)
+
+
+async def test_what_is_above_the_limit_is_not_copied() -> None:
+    terabyte: Any = np.broadcast_to(np.uint8(0), 1 << 40)
+    with pytest.raises(RecordTooLargeError):
+        preparation().serialize_nowait(record(terabyte))
+    with pytest.raises(RecordTooLargeError):
+        await preparation(key_serializer=lambda key: key).serialize(record(key=terabyte))
 
 
 # --- serializers ------------------------------------------------------------------------------------------------------
