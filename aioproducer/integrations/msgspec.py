@@ -19,8 +19,9 @@ try:
 except ModuleNotFoundError as _error:
     raise missing(_error, __name__, "msgspec") from None
 
-_EXPECTED = re.compile(r"(Expected `[\w |]+`(?:, got `\w+`)?|Object missing required field `\w+`)(?: - at `(.*)`)?")
-_PATH = re.compile(r" - at `(.*)`$", re.DOTALL)
+_AT = " - at `"
+"""Before the path, at the end of a message; a value that the message quotes may contain it too."""
+_EXPECTED = re.compile(r"Expected `[\w |]+`(?:, got `\w+`)?|Object missing required field `[^`]+`")
 
 
 class MsgspecSerializer(JsonSerializer[Value_contra]):
@@ -59,17 +60,18 @@ class MsgspecSerializer(JsonSerializer[Value_contra]):
         return self._encode(value)
 
     def problems(self, value: Any, error: Exception) -> Sequence[tuple[str, str]]:
-        # Show only messages known to name types: others quote the value.
-        text = str(error)
-        expected = _EXPECTED.fullmatch(text)
-        if expected is not None:
-            return [(_plain(expected[2]), expected[1])]
-        if isinstance(error, msgspec.ValidationError):
-            path = _PATH.search(text)
-            return [(_plain(path and path[1]), "refused")]
-        return [("", f"{type(value).__name__} can't be encoded ({type(error).__name__})")]
+        if not isinstance(error, msgspec.ValidationError):
+            return [("", f"{type(value).__name__} can't be encoded ({type(error).__name__})")]
+        own, cause = str(error), error.__cause__
+        if cause is not None:  # raised by the type's own code: may contain anything, and comes before the path
+            return [(_path(own.removeprefix(str(cause))), "refused")]
+        # Show only messages known to name types and fields: others quote the value, and end with a quote or the path.
+        path = _path(own) if own.endswith("`") else ""
+        known = _EXPECTED.match(own)
+        return [(path, known[0] if known and known.end() in (len(own), own.rfind(_AT)) else "refused")]
 
 
-def _plain(path: str | None) -> str:
-    """A path without its quotes, which are inside it where it names a key: "key` in `$"."""
-    return (path or "").replace("`", "")
+def _path(message: str) -> str:
+    """What a message has after its last _AT, without the quotes inside, where it names a key: "key` in `$"."""
+    _, at, path = message.rpartition(_AT)
+    return path.replace("`", "") if at else ""

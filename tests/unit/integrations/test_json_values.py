@@ -49,6 +49,17 @@ class Point(msgspec.Struct):
     kind: typing.Literal["a", "b"] = "a"
 
 
+class Needy(msgspec.Struct, rename="kebab"):
+    its_name: str
+
+
+class Picky(msgspec.Struct):
+    item: str
+
+    def __post_init__(self) -> None:
+        raise ValueError(self.item)
+
+
 class Strict(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="forbid")
 
@@ -222,6 +233,12 @@ def test_a_value_is_written_as_json_of_its_type(serializer: JsonSerializer, valu
         (MsgspecSerializer(Point, validate=True), {"x": 1, "kind": "secret"}, "$.kind: refused"),
         (MsgspecSerializer(Point, validate=True), {7: "secret"}, "key in $: Expected `str`"),
         (MsgspecSerializer(Point, validate=True), {}, "Object missing required field `x`"),
+        (MsgspecSerializer(Needy, validate=True), {}, "Object missing required field `its-name`"),
+        (MsgspecSerializer(Point, validate=True), {"x": 1, "kind": "a - at `secret"}, "$.kind: refused"),
+        (MsgspecSerializer(list[Picky], validate=True), [{"item": "\n - at `secret`"}], "$[0]: refused"),
+        (MsgspecSerializer(list[Picky], validate=True), [{"item": "Expected `secret`"}], "$[0]: refused"),
+        (MsgspecSerializer(Picky, validate=True), {"item": " - at `secret`"}, "serialized: refused"),
+        (MsgspecSerializer(typing.Literal["a"], validate=True), " - at `secret`", "serialized: refused"),
         (MsgspecSerializer(), {"secret": object()}, "dict can't be encoded (TypeError)"),
         (OrjsonSerializer(dict), ["secret"], "dict needed, not list"),
         (
