@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import re
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Unpack, overload
 
 from confluent_kafka.schema_registry import Schema, SchemaReference
@@ -15,7 +17,7 @@ from google.protobuf.message import DecodeError, Message
 
 from aioproducer.errors import ConfigError
 from aioproducer.integrations.schema_registry.registry import Client, LookupFailedError, SchemaRegistry
-from aioproducer.integrations.schema_registry.serializer import Options, SchemaSerializer
+from aioproducer.integrations.schema_registry.serializer import MAX_PROBLEMS, Options, SchemaSerializer
 from aioproducer.records import Value_contra
 
 # Files every reader has built in.
@@ -45,10 +47,28 @@ class ProtobufEncoder:
         wanted = self._message_type.DESCRIPTOR.full_name
         if not isinstance(value, self._message_type):
             return [("", f"{type(value).__name__} is not a {wanted}")]
-        missing = value.FindInitializationErrors()
-        return [(f"{wanted}.{field}", "missing") for field in missing] or [
+        return [(path, "missing") for path in islice(_missing(wanted, value), MAX_PROBLEMS)] or [
             ("", f"{wanted} can't be written ({type(error).__name__})")
         ]
+
+
+def _missing(name: str, message: Message) -> Iterator[str]:
+    """The paths of required fields without a value. Those of FindInitializationErrors show the keys of maps."""
+    waiting = deque([(name, message)])
+    while waiting:
+        path, message = waiting.popleft()
+        yield from (f"{path}.{field}" for field in message.FindInitializationErrors() if field.isidentifier())
+        for field, value in message.ListFields():
+            if field.message_type is None:
+                continue
+            inner = f"{path}.({field.full_name})" if field.is_extension else f"{path}.{field.name}"
+            if isinstance(value, Message):
+                parts = [(inner, value)]
+            elif field.message_type.GetOptions().map_entry:
+                parts = [(f"{inner}[...]", each) for each in value.values() if isinstance(each, Message)]
+            else:
+                parts = [(f"{inner}[{index}]", each) for index, each in enumerate(value)]
+            waiting.extend(part for part in parts if not part[1].IsInitialized())
 
 
 class ProtobufSerializer(SchemaSerializer[Value_contra]):

@@ -36,6 +36,30 @@ _orders.message_type.append(
 _strict = FileDescriptorProto(name="shop/strict.proto", package="shop", syntax="proto2")
 _strict.message_type.append(_message("Strict", ("id", F.TYPE_INT32, "")))
 _strict.message_type[0].field[0].label = F.LABEL_REQUIRED
+_entries = [
+    _message(name, ("key", kind, ""), ("value", F.TYPE_MESSAGE, ".shop.Strict"))
+    for name, kind in (("ByNameEntry", F.TYPE_STRING), ("ByNumberEntry", F.TYPE_INT64))
+]
+for _each in _entries:
+    _each.options.map_entry = True
+_strict.message_type.append(
+    _message(
+        "Stricts",
+        ("by_name", F.TYPE_MESSAGE, ".shop.Stricts.ByNameEntry"),
+        ("by_number", F.TYPE_MESSAGE, ".shop.Stricts.ByNumberEntry"),
+        ("listed", F.TYPE_MESSAGE, ".shop.Strict"),
+        ("one", F.TYPE_MESSAGE, ".shop.Strict"),
+        ("counts", F.TYPE_INT32, ""),
+        nested=tuple(_entries),
+    )
+)
+for _field in (0, 1, 2, 4):
+    _strict.message_type[1].field[_field].label = F.LABEL_REPEATED
+_strict.message_type[1].extension_range.add(start=100, end=101)
+_strict.extension.add(
+    name="also", number=100, label=F.LABEL_OPTIONAL, type=F.TYPE_MESSAGE, type_name=".shop.Strict",
+    extendee=".shop.Stricts",
+)  # fmt: skip
 
 _entry = _message("CountsEntry", ("key", F.TYPE_STRING, ""), ("value", F.TYPE_INT32, ""))
 _entry.options.map_entry = True
@@ -55,5 +79,6 @@ def _class(name: str) -> type:
 
 
 Money, Customer, Order, Strict = map(_class, ("shop.Money", "shop.Customer", "shop.Order", "shop.Strict"))
+Stricts, also = _class("shop.Stricts"), _pool.FindExtensionByName("shop.also")
 Line, Part = _class("shop.Order.Line"), _class("shop.Order.Line.Part")
 Basket, Gift = _class("shop.Basket"), _class("shop.Basket.Gift")

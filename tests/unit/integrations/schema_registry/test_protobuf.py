@@ -18,7 +18,7 @@ from aioproducer.errors import ConfigError, SchemaRegistryError, SchemaValidatio
 from aioproducer.integrations.schema_registry import ProtobufSerializer, SchemaRegistry
 from aioproducer.integrations.schema_registry.protobuf import message_path
 from aioproducer.testing import FakeSchemaRegistry
-from tests.unit.integrations.messages import Basket, Customer, Gift, Line, Money, Order, Part, Strict
+from tests.unit.integrations.messages import Basket, Customer, Gift, Line, Money, Order, Part, Strict, Stricts, also
 from tests.unit.integrations.schema_registry.round_trips import prepared, serialized
 
 ORDERS = st.builds(
@@ -211,6 +211,21 @@ def test_what_does_not_fit(fake: FakeSchemaRegistry, message_type: Any, value: A
     with pytest.raises(SchemaValidationError) as raised:
         written(fake, message_type, "others", value)
     assert str(raised.value).endswith(f": {problem}")
+    assert "secret" not in repr(raised.value)
+
+
+def test_paths_show_no_key_of_a_map(fake: FakeSchemaRegistry) -> None:
+    value = Stricts(listed=[Strict(id=1), Strict()], one=Strict(), counts=[1])
+    value.by_number[41111111].SetInParent()
+    value.by_name["secret] . x"].SetInParent()
+    value.by_name["fine"].id = 1
+    value.Extensions[also].SetInParent()
+    with pytest.raises(SchemaValidationError) as raised:
+        written(fake, Stricts, "others", value)
+    assert raised.value.problems == tuple(
+        (f"shop.Stricts.{path}.id", "missing")
+        for path in ("by_name[...]", "by_number[...]", "listed[1]", "one", "(shop.also)")
+    )
     assert "secret" not in repr(raised.value)
 
 
