@@ -308,11 +308,13 @@ class FakeCluster:
     def end_offsets(self, topic: str) -> dict[int, int]:
         """The offset of the next record in each partition."""
         with self._lock:
+            self._model.advance(now_ms())
             return self._model.end_offsets(topic)
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
         """Drop the oldest records, as retention does."""
         with self._lock:
+            self._model.advance(now_ms())
             self._model.delete_records(topic, partition, before_offset)
 
     def forget_producers(self, topic: str, partition: int = 0, producer_id: int | None = None) -> None:
@@ -321,6 +323,7 @@ class FakeCluster:
         It keeps those that have an open transaction there.
         """
         with self._lock:
+            self._model.advance(now_ms())
             self._model.forget_producers(topic, partition, producer_id)
 
     # --- transactions and groups

@@ -26,6 +26,7 @@ from aioproducer.errors import (
     TopicAlreadyExistsError,
 )
 from aioproducer.testing import ClusterError, FakeCluster, ports
+from aioproducer.testing.fake import cluster as fake_cluster
 from tests.unit.testing.test_ports import OfferedPorts
 
 LIMIT_S = 30
@@ -383,6 +384,24 @@ async def test_another_client_commits_transactions() -> None:
         assert [record.value for record in cluster.records("orders")] == [b"a", b"b", b"c"]
         assert [record.value for record in cluster.records("orders", read_committed=True)] == [b"a", b"c"]
         assert cluster.transaction_state("mine") == "CompleteCommit"
+
+
+async def test_the_end_of_the_log_is_that_of_the_time_of_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A marker that became due counts, although no request has come since."""
+    with FakeCluster() as cluster:
+        cluster.create_topic("orders", 1)
+        cluster.delay_markers(60_000)
+        async with (
+            Producer(bootstrap_servers=cluster.bootstrap_servers, transactional_id="mine") as producer,
+            producer.transaction(),
+        ):
+            await producer.send("orders", b"a")
+        assert cluster.end_offsets("orders") == {0: 1}
+        later = fake_cluster.now_ms() + 60_001
+        monkeypatch.setattr(fake_cluster, "now_ms", lambda: later)
+        assert cluster.end_offsets("orders") == {0: 2}
+        cluster.delete_records("orders", 0, before_offset=2)
+        assert cluster.records("orders") == []
 
 
 async def test_coordinators_move() -> None:
