@@ -77,6 +77,7 @@ def translate(configs: Mapping[str, Any]) -> dict[str, Any]:
             ours[own] = converted
     _scatter(ours, given)
     _add_login_options(ours, given)
+    _leave_out_login(ours, names)
     _fit_request_timeout(ours)
     return {name: value for name, value in ours.items() if value is not None}
 
@@ -168,7 +169,7 @@ def _read(name: str, path: Any) -> str:
 
 
 def _level(value: Any, given: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    codec = str(given.get("compression.type", given.get("compression.codec", "none")))
+    codec = str(given.get("compression.type", given.get("compression.codec", "none"))).lower()
     if codec not in _LEVELS or str(value) == "-1":
         return []
     return [(_LEVELS[codec], _LZ4_LEVELS.get(str(value).strip(), value) if codec == "lz4" else value)]
@@ -237,6 +238,17 @@ def _add_login_options(ours: dict[str, Any], given: Mapping[str, Any]) -> None:
     ours["sasl_jaas_config"] = f"{module} required {' '.join(quoted)};"
 
 
+def _leave_out_login(ours: dict[str, Any], names: Mapping[str, str]) -> None:
+    """Leave out a login that the protocol does not need; librdkafka ignores it, so one mapping may serve both."""
+    protocol = str(ours.get("security_protocol", _DEFINITIONS["security_protocol"].default))
+    unused = [] if protocol.startswith("SASL") else [own for own in ours if own.startswith("sasl_")]
+    for own in unused:
+        del ours[own]
+    if unused:
+        told = ", ".join(sorted(names.get(own, own) for own in unused))
+        logger.warning("left out, as security.protocol=%s needs no login: %s", protocol, told)
+
+
 def _extensions(text: str) -> dict[str, str]:
     pairs = [re.fullmatch(r"\s*([A-Za-z]+)=([^,]+)", part) for part in text.split(",")]
     if None in pairs:
@@ -251,6 +263,11 @@ def _escaped(value: str) -> str:
 def _boolean(value: Any) -> Any:
     """librdkafka accepts these forms too."""
     return {"1": True, "t": True, "0": False, "f": False}.get(str(value).lower(), value)
+
+
+def _lower(value: Any) -> Any:
+    """librdkafka takes the names of values in upper and lower case."""
+    return value.lower() if isinstance(value, str) else value
 
 
 def _or_system(value: Any) -> Any:
@@ -279,7 +296,7 @@ _GRANTS = {
 
 def _grant(value: Any) -> str:
     try:
-        return _GRANTS[value]
+        return _GRANTS[_lower(value)]
     except (KeyError, TypeError):
         raise ConfigError(f"sasl.oauthbearer.grant.type={value} is refused; allowed: {', '.join(_GRANTS)}") from None
 
@@ -289,7 +306,11 @@ def _servers(value: Any) -> str:
 
 
 _CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {
+    "acks": _lower,
     "bootstrap.servers": _servers,
+    "client.dns.lookup": _lower,
+    "compression.codec": _lower,
+    "compression.type": _lower,
     "connections.max.idle.ms": lambda value: -1 if int(value) == 0 else value,
     "delivery.timeout.ms": _or_never,
     "linger.ms": _whole_ms,
@@ -300,11 +321,12 @@ _CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {
     "partitioner": _partitioner,
     "queue.buffering.max.kbytes": lambda value: int(value) * 1024,
     "queue.buffering.max.ms": _whole_ms,
+    "request.required.acks": _lower,
     "sasl.oauthbearer.grant.type": _grant,
     "security.protocol": lambda value: str(value).upper(),
     "socket.receive.buffer.bytes": _or_system,
     "socket.send.buffer.bytes": _or_system,
     "ssl.ca.location": lambda value: None if value == "probe" else value,  # the system's, without a config
-    "ssl.endpoint.identification.algorithm": lambda value: "" if value == "none" else value,
+    "ssl.endpoint.identification.algorithm": lambda value: "" if _lower(value) == "none" else value,
     "topic.metadata.refresh.interval.ms": lambda value: _UNLIMITED_MS if int(value) in (-1, 0) else value,
 }

@@ -21,6 +21,7 @@ from aioproducer.partitioners import LIBRDKAFKA
 from aioproducer.records import PartitionInfo
 
 SERVERS = {"bootstrap.servers": "localhost:9092"}
+LOGIN = {"security.protocol": "sasl_ssl"}
 PORTLESS = (("a", 9092), ("b", 9092), ("::1", 9092))
 
 
@@ -55,6 +56,18 @@ def config_of(configs: dict[str, Any]) -> ProducerConfig:
         ({"message.send.max.retries": 3, "enable.idempotence": False}, {"retries": 3}),
         ({"request.required.acks": -1}, {"acks": -1}),
         ({"acks": "1"}, {"acks": 1, "enable_idempotence": False}),
+        ({"acks": "ALL"}, {"acks": -1}),
+        ({"request.required.acks": "All"}, {"acks": -1}),
+        ({"client.dns.lookup": "USE_ALL_DNS_IPS"}, {"client_dns_lookup": "use_all_dns_ips"}),
+        (
+            {"security.protocol": "ssl", "ssl.endpoint.identification.algorithm": "NONE"},
+            {"ssl_endpoint_identification_algorithm": ""},
+        ),
+        (
+            {"compression.type": "Gzip", "compression.level": 9},
+            {"compression_type": "gzip", "compression_gzip_level": 9},
+        ),
+        ({"compression.codec": "LZ4", "compression.level": 1}, {"compression_lz4_level": 9}),
         (
             {"compression.codec": "gzip", "compression.level": 9},
             {"compression_type": "gzip", "compression_gzip_level": 9},
@@ -241,7 +254,19 @@ def test_grants_of_oidc(grant: str, retriever: str) -> None:
 )
 def test_what_java_says_in_its_jaas_config(configs: dict[str, Any], jaas: str | None) -> None:
     """librdkafka uses each only for its own mechanism, and extensions only without oauth_cb."""
-    assert translate({**SERVERS, **configs}).get("sasl_jaas_config") == jaas
+    assert translate({**SERVERS, **LOGIN, **configs}).get("sasl_jaas_config") == jaas
+
+
+@pytest.mark.parametrize("protocol", [{}, {"security.protocol": "plaintext"}, {"security.protocol": "ssl"}])
+def test_a_login_that_the_protocol_does_not_need_is_left_out_with_a_warning(
+    protocol: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    login = {"sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": "secret", "oauth_cb": print}
+    config = config_of(protocol | login)
+    assert (config.sasl_username, config.sasl_password, config.sasl_oauth_token_provider) == (None, None, None)
+    warned = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    name = str(protocol.get("security.protocol", "plaintext")).upper()
+    assert warned == [f"left out, as security.protocol={name} needs no login: {', '.join(sorted(login))}"]
 
 
 @pytest.mark.parametrize(
@@ -402,7 +427,7 @@ async def test_a_token_callback() -> None:
 )
 async def test_a_token_callback_that_gives_something_else_is_named(given: Any) -> None:
     """The error is permanent, and neither it nor its cause contains what the callback returned."""
-    ours = translate({"sasl.mechanism": "OAUTHBEARER", "oauth_cb": lambda _: given})
+    ours = translate({**LOGIN, "sasl.mechanism": "OAUTHBEARER", "oauth_cb": lambda _: given})
     with pytest.raises(AuthenticationError, match=r"^oauth_cb has to return \(token, expiry in seconds") as caught:
         await ours["sasl_oauth_token_provider"]()
     assert "s3cret" not in "".join(traceback.format_exception(caught.value))
@@ -410,7 +435,7 @@ async def test_a_token_callback_that_gives_something_else_is_named(given: Any) -
 
 async def test_a_token_callback_with_extensions() -> None:
     """They are the fourth element of its result, after a principal."""
-    ours = translate({"sasl.mechanism": "OAUTHBEARER", "oauth_cb": lambda _: ("token", 1, "shop", {"a": "b"})})
+    ours = translate({**LOGIN, "sasl.mechanism": "OAUTHBEARER", "oauth_cb": lambda _: ("token", 1, "shop", {"a": "b"})})
     assert (await ours["sasl_oauth_token_provider"]()).extensions == {"a": "b"}
 
 
@@ -424,7 +449,9 @@ class AsyncCallback:
 @pytest.mark.parametrize("callback", [AsyncCallback().__call__, AsyncCallback()])
 async def test_an_async_token_callback(callback: Callable[[str], Awaitable[tuple[str, float]]]) -> None:
     """confluent-kafka's AIOProducer takes one; it runs in the producer's loop."""
-    ours = translate({"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.config": "shop", "oauth_cb": callback})
+    ours = translate(
+        {**LOGIN, "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.config": "shop", "oauth_cb": callback}
+    )
     assert (await ours["sasl_oauth_token_provider"]()).value == "token for shop"
 
 
