@@ -91,6 +91,8 @@ def _theirs(module: Any, error: KafkaError) -> tuple[type[BaseException], ...]:
     outlived = isinstance(error, TransactionAbortedError) and isinstance(cause, InvalidProducerEpochError)
     if outlived or isinstance(error, DeliveryTimeoutError):
         found |= _classes(module, cause)
+    if not found and isinstance(error, BrokerError):
+        return (module.UnknownError,)  # as there, for a code that it does not know
     return tuple(found) or (module.KafkaError,)
 
 

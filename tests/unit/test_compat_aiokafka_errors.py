@@ -31,7 +31,6 @@ OTHER_NAMES = {
     "MESSAGE_SIZE_TOO_LARGE": "MESSAGE_TOO_LARGE",
     "INVALID_TOPIC": "INVALID_TOPIC_EXCEPTION",
     "INVALID_REPLICATION_ASSIGNMENT": "INVALID_REPLICA_ASSIGNMENT",
-    "UNKNOWN": "UNKNOWN_SERVER_ERROR",
 }
 """aiokafka's names of codes where they differ from Kafka's."""
 
@@ -56,9 +55,18 @@ def test_no_code_is_taken_for_another(code: Code) -> None:
     """An ``except`` clause or a look at ``errno`` never matches an error that was not meant."""
     error = familiar(broker_error(code))
     assert isinstance(error, errors.KafkaError)
-    if isinstance(error, errors.BrokerResponseError):
+    if isinstance(error, errors.BrokerResponseError) and not isinstance(error, errors.UnknownError):
         assert error.errno == code
         assert OTHER_NAMES.get(error.message, error.message) == code.name
+
+
+@pytest.mark.parametrize("code", [Code.UNKNOWN_SERVER_ERROR, Code.INVALID_RECORD, Code.TRANSACTION_ABORTABLE])
+def test_a_code_that_aiokafka_does_not_know(code: Code) -> None:
+    """It raises UnknownError for these, a BrokerResponseError."""
+    error: Any = familiar(broker_error(code))
+    assert theirs(error) == {"UnknownError", "BrokerResponseError", "KafkaError"}
+    assert error.errno == errors.UnknownError.errno
+    assert error.code == code
 
 
 def test_a_lost_connection() -> None:
