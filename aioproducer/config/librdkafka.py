@@ -34,6 +34,7 @@ _LEVELS = {"gzip": "compression_gzip_level", "lz4": "compression_lz4_level", "zs
 _LZ4_LEVELS = {"0": 9, "1": 9, "2": 9, "9": 10}
 """For librdkafka, as for lz4 itself, levels below 3 are the fast compressor. Here that is 9; lz4's own 9 becomes 10."""
 _FILES = {"ssl.certificate.location", "ssl.key.location"}
+_SERIALIZERS = {"key.serializer", "value.serializer"}
 _IN_JAAS = {"sasl.kerberos.keytab", "sasl.kerberos.principal", "sasl.oauthbearer.extensions"}
 _STICKY_MS = "sticky.partitioning.linger.ms"
 _STICKING = (consistent_random, murmur2_random, fnv1a_random)
@@ -128,6 +129,9 @@ def _converted(name: str, value: Any, given: Mapping[str, Any]) -> list[tuple[st
         return [(own, _read(name, value))]
     if name == "ssl.keystore.location":
         return [(own, value), ("ssl_keystore_type", "PKCS12")] if value else []
+    if name in _SERIALIZERS:
+        _check_serializer(name, value)
+        return [(own, value)]
     if name == "compression.level":
         return _level(value, given)
     if name == "oauth_cb":
@@ -195,6 +199,27 @@ def _scatter(ours: dict[str, Any], given: Mapping[str, Any]) -> None:
         return (anywhere if key is None else choose)(topic, key, value, partitions)
 
     ours["partitioner_class"] = scattered
+
+
+def _check_serializer(name: str, serializer: Any) -> None:
+    """confluent-kafka's are called with a value and its context; here, with the value alone."""
+    kind = type(serializer)
+    if kind.__module__.startswith("confluent_kafka.schema_registry."):
+        raise ConfigError(
+            f"{name} is confluent-kafka's {kind.__name__}, which needs a SerializationContext: "
+            "give one of aioproducer.integrations.schema_registry"
+        )
+    if callable(serializer) and not hasattr(serializer, "serialize"):
+        try:
+            signature = inspect.signature(serializer)
+        except (TypeError, ValueError):  # compiled, without one
+            return
+        try:
+            signature.bind(None)
+        except TypeError:
+            raise ConfigError(
+                f"{name} is a function of the value alone here, or an object with serialize(topic, headers, value)"
+            ) from None
 
 
 def _token_provider(callback: Any, config: str) -> Callable[[], Awaitable[OAuthToken]]:

@@ -11,12 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.serialization import StringSerializer
 
 from aioproducer import AuthenticationError, ConfigError, OAuthToken, Producer
 from aioproducer.config.librdkafka import translate
 from aioproducer.config.librdkafka_table import CONSUMERS, IGNORED, REFUSED, RENAMED, SETTLED
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.config.table import CONFIGS
+from aioproducer.integrations.orjson import OrjsonSerializer
 from aioproducer.partitioners import LIBRDKAFKA
 from aioproducer.records import PartitionInfo
 
@@ -308,6 +312,15 @@ def test_a_login_that_the_protocol_does_not_need_is_left_out_with_a_warning(
             "ssl.key.location=[hidden] is refused: it is what a file",
         ),
         ({"acks": "most"}, "acks='most'"),
+        (
+            {"value.serializer": lambda value, context: b""},
+            "value.serializer is a function of the value alone here, or an object with serialize(topic,",
+        ),
+        (
+            {"key.serializer": AvroSerializer(SchemaRegistryClient({"url": "mock://"}), '"string"')},
+            "key.serializer is confluent-kafka's AvroSerializer, which needs a SerializationContext: give one of "
+            "aioproducer.integrations.schema_registry",
+        ),
     ],
 )
 def test_a_wrong_config_is_refused_with_what_is_wrong(configs: dict[str, Any], message: str) -> None:
@@ -404,6 +417,12 @@ def properties_of_librdkafka(package: Path) -> list[tuple[str, str, str]]:
     found = [(row[0], row[1], row[3]) for row in rows if len(row) >= 6 and row[1] in ("C", "P", "*")]
     assert len(found) > 150
     return found
+
+
+@pytest.mark.parametrize("serializer", [StringSerializer("utf_8"), str.encode, bytes, OrjsonSerializer(dict)])
+def test_a_serializer_that_works_here_too(serializer: Any) -> None:
+    config = config_of({"key.serializer": serializer, "value.serializer": serializer})
+    assert (config.key_serializer, config.value_serializer) == (serializer, serializer)
 
 
 async def test_a_token_callback() -> None:
