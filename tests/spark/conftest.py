@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _numbers = itertools.count(1)
+
+# Also for the processes that tests start: a JVM that lives for a minute or two spends a third of its time on compiling
+# code as well as it can.
+os.environ.setdefault(
+    "PYSPARK_SUBMIT_ARGS", '--driver-java-options "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" pyspark-shell'
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

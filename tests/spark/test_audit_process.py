@@ -26,7 +26,7 @@ async def write_more(kafka: KafkaCluster, topic: str, audit: Audit) -> None:
         await producer.send_many(topic, (b"event" for _ in range(RECORDS)))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 async def test_it_reports_as_the_topic_grows_and_once_more_at_the_end(
     kafka: KafkaCluster, topic: Callable[..., str], tmp_path: Path, number: signal.Signals
 ) -> None:
