@@ -62,7 +62,7 @@ MESSAGES = sorted(
 STRUCTS = sorted({cls for cls in subclasses(Struct) if cls not in (Message, Request)}, key=lambda cls: cls.__name__)
 
 each_message = pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
-in_few_examples = settings(max_examples=40)
+in_few_examples = settings(max_examples=25)
 
 NUMBERS = {Int8: 8, Int16: 16, Int32: 32, Int64: 64}
 
