@@ -2,7 +2,7 @@
 
 import cython
 
-from libc.stdint cimport int32_t, int64_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from aioproducer._buffer_pool cimport BufferPool
 from aioproducer._delivery cimport Delivery, DeliveryLedger
@@ -52,6 +52,7 @@ cdef class RecordAccumulator:
     cdef list awaited_batches
     cdef list backing_off                   # heap of (retry_at_ms, order, batch)
     cdef object random
+    cdef uint64_t random_state              # of any_partition
     cdef public object on_wake              # wakes the sender; called at most once per ready()
     cdef bint woken
     cdef public bint memory_short           # a caller waits for memory
@@ -88,6 +89,7 @@ cdef class RecordAccumulator:
     cdef bint gathered(self, ProducerBatch batch, int64_t now_ms) noexcept
     cdef int begin(self, ProducerBatch batch, int64_t now_ms) except -1
     cdef bint fits(self, ProducerBatch batch, Py_ssize_t record_size)
+    cdef int32_t any_partition(self, TopicQueues topic) noexcept
     cdef int32_t choose_partition(self, TopicQueues topic, int64_t now_ms)
     cdef int32_t partition_by_others(self, TopicQueues topic, RecordView* record)
     cdef int32_t next_round_robin(self, TopicQueues topic)

@@ -90,6 +90,8 @@ cdef class RecordAccumulator:
         self.max_request_size = max_request_size
         self.compresses = compresses
         self.partitioner = PARTITIONERS[partitioner]
+        if self.partitioner == RANDOM or self.partitioner == CONSISTENT_RANDOM:
+            self.random_state = random.getrandbits(64)
         self.adaptive = adaptive
         self.availability_timeout_ms = availability_timeout_ms
         self.mutes = mutes
@@ -319,7 +321,7 @@ cdef class RecordAccumulator:
         ):
             return -1
         if self.partitioner == RANDOM or (self.partitioner == CONSISTENT_RANDOM and size == 0):
-            return <int32_t>self.random.randrange(topic.partition_count)
+            return self.any_partition(topic)
         if self.partitioner == MURMUR2:
             return topic.partition_of_key(record.key, size)
         if self.partitioner == CONSISTENT or self.partitioner == CONSISTENT_RANDOM:
@@ -327,6 +329,16 @@ cdef class RecordAccumulator:
         else:
             hashed = fnv1a_raw(key, size)
         return <int32_t>(hashed % <uint32_t>topic.partition_count)
+
+    cdef int32_t any_partition(self, TopicQueues topic) noexcept:
+        """Uniform but for one part in 2^32 / partitions. The generator is splitmix64."""
+        cdef uint64_t mixed
+        self.random_state += <uint64_t>0x9E3779B97F4A7C15
+        mixed = self.random_state
+        mixed = (mixed ^ (mixed >> 30)) * <uint64_t>0xBF58476D1CE4E5B9
+        mixed = (mixed ^ (mixed >> 27)) * <uint64_t>0x94D049BB133111EB
+        mixed ^= mixed >> 31
+        return <int32_t>(((mixed >> 32) * <uint64_t>topic.partition_count) >> 32)
 
     cdef int32_t choose_partition(self, TopicQueues topic, int64_t now_ms):
         """Draw a partition with a leader; the longer its queue, the less likely. Uniform when queues are equal."""

@@ -41,7 +41,7 @@ def make_accumulator(
         "delivery_timeout_ms": 120_000,
         "max_request_size": 1 << 20,
     }
-    return RecordAccumulator(ledger=ledger, random=random.Random(seed), **{**usual, **options})
+    return RecordAccumulator(ledger=ledger, **{"random": random.Random(seed), **usual, **options})
 
 
 def add_topic(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from itertools import pairwise
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -80,6 +82,41 @@ def test_the_accumulator_keeps_records_without_a_key_together(name: str) -> None
 @pytest.mark.parametrize(("name", "key"), [("random", b"k"), ("random", None), ("consistent_random", b"")])
 def test_the_accumulator_puts_some_records_anywhere(name: str, key: bytes | None) -> None:
     assert set(compiled(name, key, records=500)) == set(range(7))
+
+
+@pytest.mark.parametrize("partitions", [2, 7, 64, 1000])
+def test_the_accumulator_chooses_each_partition_equally_often(partitions: int) -> None:
+    """By the chi-square of single choices and of pairs in a row, within five deviations."""
+    chosen = compiled_in_order("random", partitions=partitions, records=20 * partitions)
+    assert chi_square(Counter(chosen), partitions) < partitions + 5 * (2 * partitions) ** 0.5
+    few = compiled_in_order("random", partitions=5, records=1_000)
+    assert chi_square(Counter(pairwise(few)), 25) < 25 + 5 * 50**0.5
+
+
+def test_random_choices_are_those_of_the_seed() -> None:
+    first, again, other = (compiled_in_order("random", records=100, seed=seed) for seed in (1, 1, 2))
+    assert first == again != other
+
+
+@pytest.mark.parametrize("name", ["random", "consistent_random"])
+def test_no_record_asks_python_for_its_random_partition(name: str) -> None:
+    rng = random.Random(1)
+    accumulator = make_accumulator(partitioner=name, random=rng)
+    topic = add_topic(accumulator, leaders=[1] * 7)
+    before = rng.getstate()
+    put(accumulator, topic, key=b"", partition=-1)
+    assert rng.getstate() == before
+
+
+def compiled_in_order(name: str, *, partitions: int = 7, records: int, seed: int = 1) -> list[int]:
+    accumulator = make_accumulator(partitioner=name, seed=seed)
+    topic = add_topic(accumulator, leaders=[1] * partitions)
+    return [put(accumulator, topic, partition=-1).partition for _ in range(records)]
+
+
+def chi_square(counts: Counter[Any], kinds: int) -> float:
+    expected = counts.total() / kinds
+    return sum((count - expected) ** 2 for count in counts.values()) / expected + (kinds - len(counts)) * expected
 
 
 def test_the_accumulator_knows_every_partitioner() -> None:
