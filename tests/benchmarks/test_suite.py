@@ -44,8 +44,12 @@ def run(client: Client, case: Case, server: Server | None = None) -> Run:
     return run_once(Run("bench", case.name, client.name, 0), case, client, server or SinkServer(), TINY)
 
 
+def is_long(client: Client, case: Case) -> bool:
+    return case is not RECORD_CASES[-1] or client.name == "java"
+
+
 def clients_and_cases() -> list[object]:
-    """Our client with every case, the others with one: the remaining ones take a minute, only in the long run."""
+    """Our client with every case, the others with one: the rest, and Java's, take minutes, only in the long run."""
     skip, slow = pytest.mark.skip, pytest.mark.slow
     return [
         pytest.param(
@@ -54,7 +58,7 @@ def clients_and_cases() -> list[object]:
             id=f"{client.name}-{case.name}",
             marks=[
                 *([skip(reason=reason)] if (reason := client.missing()) else []),
-                *([] if client.name.startswith("aioproducer") or case is RECORD_CASES[-1] else [slow]),
+                *([] if client.name.startswith("aioproducer") else [slow] if is_long(client, case) else []),
             ],
         )
         for client in PUBLISHERS
