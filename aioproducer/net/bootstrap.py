@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import (
@@ -102,7 +104,8 @@ class Bootstrap:
         )
         try:
             timeout_ms = self._left_ms(self._config.request_timeout_ms)
-            response = await connection.request(MetadataRequest(topics=[]), timeout_ms=timeout_ms)
+            async with self._in_time(connection):
+                response = await connection.request(MetadataRequest(topics=[]), timeout_ms=timeout_ms)
             if response.error_code:
                 raise broker_error(response.error_code, f"{connection} refused Metadata")
             if not response.brokers:
@@ -112,6 +115,19 @@ class Bootstrap:
             await connection.wait_closed()
             raise
         return connection, response
+
+    @asynccontextmanager
+    async def _in_time(self, connection: Connection) -> AsyncIterator[None]:
+        """A throttling broker gets more time than a request's own, but not more than the whole pass has."""
+        scope = asyncio.timeout_at(None if self._deadline_ms is None else self._deadline_ms / 1000)
+        try:
+            async with scope:
+                yield
+        except TimeoutError as error:
+            if not scope.expired():
+                raise
+            told = f"{connection} did not answer within what was left of max_block_ms={self._config.max_block_ms}"
+            raise TimeoutError(told) from error
 
     def _limit(self) -> Limit:
         setup = Limit(self._config.socket_connection_setup_timeout_ms)
