@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import (
@@ -103,9 +101,7 @@ class Bootstrap:
             host, port, node_id=node_id, limit=self._limit(), deadline_ms=self._deadline_ms
         )
         try:
-            timeout_ms = self._left_ms(self._config.request_timeout_ms)
-            async with self._in_time(connection):
-                response = await connection.request(MetadataRequest(topics=[]), timeout_ms=timeout_ms)
+            response = await self._metadata(connection)
             if response.error_code:
                 raise broker_error(response.error_code, f"{connection} refused Metadata")
             if not response.brokers:
@@ -116,13 +112,12 @@ class Bootstrap:
             raise
         return connection, response
 
-    @asynccontextmanager
-    async def _in_time(self, connection: Connection) -> AsyncIterator[None]:
-        """A throttling broker gets more time than a request's own, but not more than the whole pass has."""
+    async def _metadata(self, connection: Connection) -> MetadataResponse:
+        """A broker that throttles has more than ``request_timeout_ms``, but no more than the whole pass."""
         scope = asyncio.timeout_at(None if self._deadline_ms is None else self._deadline_ms / 1000)
         try:
             async with scope:
-                yield
+                return await connection.request(MetadataRequest(topics=[]))
         except TimeoutError as error:
             if not scope.expired():
                 raise

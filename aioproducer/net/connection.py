@@ -402,13 +402,10 @@ class Connection:
         if on_error is not None:
             self._guarded(on_error, copy.copy(error))
 
-    def exchange(self, message: Request[Any], version: int, *, timeout_ms: int | None = None) -> asyncio.Future[bytes]:
+    def exchange(self, message: Request[Any], version: int) -> asyncio.Future[bytes]:
         """Send a request and return a future for its answer's frame, header included.
 
         Cancelling the future leaves the request in flight; only the throttle time of its answer is honoured.
-
-        Args:
-            timeout_ms: after this time the answer counts as missing; None means ``request_timeout_ms``.
         """
         answer: asyncio.Future[bytes] = self._loop.create_future()
 
@@ -423,18 +420,16 @@ class Connection:
 
         correlation_id = self.next_correlation_id()
         frame = header.encode_request(message, version, correlation_id, self.client_id)
-        timeout_ms = self._request_timeout_ms if timeout_ms is None else timeout_ms
-        self.send_frame([frame], correlation_id, message.API_KEY, timeout_ms, on_response, on_error)
+        self.send_frame([frame], correlation_id, message.API_KEY, self._request_timeout_ms, on_response, on_error)
         return answer
 
-    async def request(self, message: Request[R], *, version: int | None = None, timeout_ms: int | None = None) -> R:
+    async def request(self, message: Request[R], *, version: int | None = None) -> R:
         """Send a request and wait for its answer. For every API but Produce.
 
         Cancelling the wait leaves the request in flight; its answer is dropped.
 
         Args:
             version: None means the newest that both sides speak.
-            timeout_ms: after this time the answer counts as missing; None means ``request_timeout_ms``.
         Raises:
             UnsupportedVersionError: the broker does not speak a suitable version of the API; nothing was sent.
             KafkaError: the connection ended first.
@@ -442,7 +437,7 @@ class Connection:
         """
         if version is None:
             version = self.version(type(message))
-        return self.decoded(message, version, await self.exchange(message, version, timeout_ms=timeout_ms))
+        return self.decoded(message, version, await self.exchange(message, version))
 
     def decoded(self, message: Request[R], version: int, frame: bytes) -> R:
         """Decode the answer to a request sent by ``exchange``.

@@ -206,6 +206,15 @@ async def test_given_up(trouble: Answer, kind: type[KafkaError]) -> None:
     assert bench.sequences.needs_producer_id
 
 
+async def refused_once_more_and_then_given(bench: Bench) -> None:
+    for _ in range(2):
+        await bench.run()
+    assert len(bench.refused) == 2
+    assert bench.sequences.producer_id == 4000
+    assert bench.request.last_error is None
+    assert not bench.fatal
+
+
 async def test_a_user_who_may_not_have_one() -> None:
     """What waits is told at once, with the remedy; whoever wants an id later asks again, and may get one."""
     bench = Bench(given(error_code=31), given(error_code=31), given())
@@ -217,12 +226,7 @@ async def test_a_user_who_may_not_have_one() -> None:
     assert bench.request.last_error is error
     assert bench.done.is_set()
     assert len(bench.connection.requests) == 1, "nobody has asked again"
-    for _ in range(2):
-        await bench.run()
-    assert len(bench.refused) == 2
-    assert bench.sequences.producer_id == 4000
-    assert bench.request.last_error is None
-    assert not bench.fatal
+    await refused_once_more_and_then_given(bench)
 
 
 async def test_a_login_that_is_refused() -> None:
@@ -232,12 +236,7 @@ async def test_a_login_that_is_refused() -> None:
     await bench.run()
     assert bench.refused == [wrong]
     assert bench.request.last_error is wrong
-    for _ in range(2):
-        await bench.run()
-    assert len(bench.refused) == 2
-    assert bench.sequences.producer_id == 4000
-    assert bench.request.last_error is None
-    assert not bench.fatal
+    await refused_once_more_and_then_given(bench)
 
 
 async def test_an_old_broker_gets_a_remedy() -> None:
