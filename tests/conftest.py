@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,12 @@ settings.load_profile("untimed")
 def _producers_are_counted_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests start more producers than programs do; the warning about that counts those of each test separately."""
     monkeypatch.setattr(producer, "_starts", StartCount())
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests, and all that they import, need not be scanned each time that garbage is collected."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

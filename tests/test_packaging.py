@@ -37,16 +37,25 @@ def run(*command: str, cwd: Path = ROOT) -> str:
 
 
 @pytest.fixture(scope="module")
-def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An sdist, and the wheel built from it, in an environment with only the build requirements of pyproject.toml."""
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built in an environment with only the build requirements of pyproject.toml."""
     folder = tmp_path_factory.mktemp("dist")
-    run(sys.executable, "-m", "build", "--outdir", str(folder), str(ROOT))
-    return folder
+    run(sys.executable, "-m", "build", "--sdist", "--outdir", str(folder), str(ROOT))
+    (built,) = folder.iterdir()
+    return built
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from the sdist, in such an environment."""
+    folder = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(sdist))
+    (built,) = folder.iterdir()
+    return built
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a repository")
-def test_the_sdist_holds_the_repository(dist: Path) -> None:
-    (sdist,) = dist.glob("*.tar.gz")
+def test_the_sdist_holds_the_repository(sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         held = {name.partition("/")[2] for name in archive.getnames()}
     tracked = set(run("git", "ls-files").splitlines()) - NOT_SHIPPED
@@ -55,8 +64,20 @@ def test_the_sdist_holds_the_repository(dist: Path) -> None:
     assert not [name for name in held if name.endswith((".so", ".pyc")) or name.startswith((".venv", "build", "out"))]
 
 
-def test_the_wheel_holds_the_package_alone(dist: Path) -> None:
-    (wheel,) = dist.glob("*.whl")
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a repository")
+def test_a_wheel_gets_every_file_of_the_package(sdist: Path, tmp_path: Path) -> None:
+    """From what the sdist holds; the compiled modules come on top."""
+    run(sys.executable, "-m", "tarfile", "-e", str(sdist), str(tmp_path))
+    (unpacked,) = tmp_path.iterdir()
+    run(sys.executable, "setup.py", "-q", "build_py", "--build-lib", "packed", cwd=unpacked)
+    packed = {path.relative_to(unpacked / "packed") for path in (unpacked / "packed").rglob("*") if path.is_file()}
+    tracked = {Path(name) for name in run("git", "ls-files", "aioproducer").splitlines()}
+    assert len(tracked) > 300
+    assert {path for path in packed if path.suffix != ".pyc"} == {path for path in tracked if path.suffix != ".pyx"}
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_the_package_alone(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert not [name for name in names if not name.startswith(("aioproducer/", "aioproducer-"))]
     cores = {path.stem for path in (ROOT / "aioproducer").glob("_*.pyx")}
@@ -123,8 +144,8 @@ def test_a_build_runs_few_compilers_at_once(
     assert runpy.run_path(str(ROOT / "setup.py"))["job_count"]() == jobs
 
 
-def test_the_wheel_works_in_an_environment_of_its_own(dist: Path, tmp_path: Path) -> None:
-    (wheel,) = dist.glob("*.whl")
+@pytest.mark.slow
+def test_the_wheel_works_in_an_environment_of_its_own(wheel: Path, tmp_path: Path) -> None:
     run(sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv"))
     python = str(tmp_path / "venv" / ("Scripts" if sys.platform == "win32" else "bin") / "python")
     run(sys.executable, "-m", "pip", "--python", python, "install", "--quiet", str(wheel))

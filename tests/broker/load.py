@@ -12,12 +12,15 @@ from aioproducer.testing import KafkaCluster, TopicAdmin
 from tests.broker.fixtures import PATIENCE_S
 from tests.broker.readers import read
 
+PAUSE_S = 0.003
+"""Enough for some 5,000 records a second; more would take from the brokers, and from other tests, their processor."""
+
 
 class Load:
     """Numbered records, sent by one task until it is cancelled; other tasks await some of them.
 
     Args:
-        pace: records per turn of the loop.
+        pace: records between two pauses.
     """
 
     def __init__(self, producer: Producer, topic: str, *, pace: int = 20, value_bytes: int = 200) -> None:
@@ -38,7 +41,7 @@ class Load:
                 await self._producer.ready()
             except BufferExhaustedError:
                 continue
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(PAUSE_S)
 
     def _submit(self) -> None:
         number = len(self.deliveries)

@@ -15,7 +15,7 @@ from tests.broker.readers import read
 
 pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("clean_loop")]
 
-RECORDS = 20_000
+RECORDS = 8_000
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])

@@ -15,9 +15,9 @@ from tests.simulation.regressions import REGRESSIONS
 from tests.simulation.seeds import parse, run, simulation
 
 REPEATED = (
-    *map(str, (0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89)),
-    *(f"t{seed}" for seed in (0, 1, 2, 3, 5, 8, 13, 21)),
-    *(f"m{seed}" for seed in (0, 1, 2)),
+    *map(str, (0, 1, 2, 3, 5, 8, 13, 21)),
+    *(f"t{seed}" for seed in (0, 1, 2, 3, 5, 8)),
+    "m0",
 )
 DIGESTS = """
 import json, sys
@@ -46,19 +46,18 @@ def here() -> dict[str, str]:
 
 
 def test_a_seed_is_one_run(here: dict[str, str]) -> None:
-    """The same events at the same times, in this process after other runs, and in another one with other hash seeds."""
+    """The same events at the same times, in this process after other runs, and in another with another hash seed."""
     again = {seed: simulation(seed).story.digest() for seed in reversed(REPEATED)}
     assert again == here
-    for hash_seed in "1", "2":
-        output = subprocess.run(
-            [sys.executable, "-c", DIGESTS, *here],
-            env=os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)},
-            cwd=ROOT,
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
-        assert json.loads(output) == here
+    output = subprocess.run(
+        [sys.executable, "-c", DIGESTS, *here],
+        env=os.environ | {"PYTHONHASHSEED": "1", "PYTHONPATH": str(ROOT)},
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    assert json.loads(output) == here
 
 
 def test_seeds_differ(here: dict[str, str]) -> None:

@@ -351,10 +351,8 @@ async def state_as_lost(name: str, count: int, statements: Path) -> None:
 def test_topics_without_a_mark_that_counts(
     kafka: KafkaCluster, topic: MakeTopic, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Unmarked, empty, or of another time: nothing is found, and records that were stated count as missing."""
+    """Unmarked, or of another time: nothing is found, and records that were stated count as missing."""
     name = topic()
-    with pytest.raises(CommandError, match=f"no record in {name} has a mark"):
-        exit_code_of(kafka, tmp_path, name)
     asyncio.run(write(kafka, [Record(b"nobody's", topic=name)] * 5))
     asyncio.run(state_as_lost("another topic", 50, tmp_path / "statements"))
     with pytest.raises(CommandError, match=f"no record in {name} has a mark"):
@@ -365,9 +363,22 @@ def test_topics_without_a_mark_that_counts(
     assert "5 more records have no mark" in screen
     assert "0 records from 1 producer: 50 missing, 0 duplicated, 0 out of order." in screen
     asyncio.run(write(kafka, acknowledged(Audit(), name, 1)))
-    for statements in ([], [tmp_path / "statements"]):
-        with pytest.raises(CommandError, match=f"no record in {name} has a mark from the given time"):
-            exit_code_of(kafka, tmp_path, name, *statements, until_ms=1_000)
+    with pytest.raises(CommandError, match=f"no record in {name} has a mark from the given time"):
+        exit_code_of(kafka, tmp_path, name, tmp_path / "statements", until_ms=1_000)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("spark")
+def test_topics_without_a_mark_that_counts_or_a_statement(
+    kafka: KafkaCluster, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """Empty, or of another time."""
+    name = topic()
+    with pytest.raises(CommandError, match=f"no record in {name} has a mark"):
+        exit_code_of(kafka, tmp_path, name)
+    asyncio.run(write(kafka, acknowledged(Audit(), name, 1)))
+    with pytest.raises(CommandError, match=f"no record in {name} has a mark from the given time"):
+        exit_code_of(kafka, tmp_path, name, until_ms=1_000)
 
 
 def test_times_within_a_second(spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic, tmp_path: Path) -> None:
@@ -392,8 +403,15 @@ def test_times_within_a_second(spark: SparkSession, kafka: KafkaCluster, topic: 
     assert (totals.sent, totals.found, totals.missing) == (2, 2, 0)
 
 
-@pytest.mark.parametrize("times", [{"until_ms": 50_000}, {"since_ms": 50_000}], ids=["until", "since"])
-@pytest.mark.parametrize("stated", [False, True])
+@pytest.mark.parametrize(
+    ("stated", "times"),
+    [
+        (False, {"since_ms": 50_000}),
+        (True, {"until_ms": 50_000}),
+        pytest.param(False, {"until_ms": 50_000}, marks=pytest.mark.slow),
+        pytest.param(True, {"since_ms": 50_000}, marks=pytest.mark.slow),
+    ],
+)
 def test_a_clock_that_was_set_back(
     spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic, tmp_path: Path, stated: bool, times: dict[str, int]
 ) -> None:

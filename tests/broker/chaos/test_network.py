@@ -63,10 +63,10 @@ async def test_a_bad_network(three_brokers: ProxiedCluster, trouble: Trouble, co
         await crowd.recovered(PARTITIONS)
         proxies.set(trouble)
         if trouble.reset_after_bytes is None:
-            await acknowledged(crowd, 1_000)
+            await acknowledged(crowd, 500)
         else:
             async with asyncio.timeout(PATIENCE_S):
-                while proxies.resets < resets + 10:
+                while proxies.resets < resets + 5:
                     await asyncio.sleep(0.005)
         proxies.heal()
         await crowd.recovered(PARTITIONS)
