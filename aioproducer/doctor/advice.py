@@ -45,8 +45,17 @@ def of_name(host: str, *, does_not_exist: bool) -> str:
     return f"check {host} for typing errors, and whether the name is known only in another network"
 
 
-def of_connection(error: OSError, host: str, port: int) -> tuple[str, str]:
-    """What happened to an attempt to connect, and what to do about it."""
+def of_connection(error: OSError, host: str, port: int, *, through_proxy: bool = False) -> tuple[str, str]:
+    """What happened to an attempt to connect, and what to do about it.
+
+    Args:
+        through_proxy: the error is that of ``open_stream`` with a proxy.
+    """
+    if through_proxy:
+        return (
+            "no answer through the proxy" if isinstance(error, TimeoutError) else str(error),
+            f"check the address and the login in proxy_url, and whether the proxy may and can connect to {host}:{port}",
+        )
     if isinstance(error, TimeoutError):
         return (
             "nothing answers at all",

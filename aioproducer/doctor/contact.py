@@ -194,7 +194,8 @@ class Contact:
         Args:
             other: an address that does accept connections.
         """
-        message, remedy = advice.of_connection(error, self._host, self._port)
+        through_proxy = self._tools.config.proxy_url is not None
+        message, remedy = advice.of_connection(error, self._host, self._port, through_proxy=through_proxy)
         message = message if address == self._host else f"{address}: {message}"
         facts = {"address": address, "error": type(error).__name__}
         if other is not None:

@@ -190,7 +190,7 @@ class _Diagnosis:
             self._emit(Finding(step, where, Status.FAILED, *said_by(error)))
             return
         if write and usable:
-            await topics.write(self._raw, topic, self._timeout_s, self._emit)
+            await topics.write(self._config, self._raw, topic, self._timeout_s, self._emit)
         elif write:
             self._emit(Finding(Step.WRITE, topic, Status.NOTE, "not tried: the topic can't be written to"))
 

@@ -269,14 +269,26 @@ def _facts(partitions: list[MetadataResponsePartition], configs: Mapping[str, st
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 _NOT_FOR_A_PROBE = frozenset(
-    ("transactional_id", "key_serializer", "value_serializer", "partitioner_class", "interceptor_classes", "on_error")
+    (
+        "transactional_id",
+        "key_serializer",
+        "value_serializer",
+        *("partitioner_class", "partitioner"),
+        *("interceptor_classes", "interceptors"),
+        "on_error",
+    )
 )
-"""Configs that would fence one of the user's producers, or run user code."""
+"""Configs that would fence one of the user's producers, or run user code; some have two names."""
 
 
-async def write(configs: Mapping[str, Any], topic: str, timeout_s: float, emit: Emit) -> None:
-    """Write one marked record through a separate producer, and report its outcome and the clocks."""
-    wanted = {name: value for name, value in configs.items() if name.replace(".", "_") not in _NOT_FOR_A_PROBE}
+async def write(config: ProducerConfig, given: Mapping[str, Any], topic: str, timeout_s: float, emit: Emit) -> None:
+    """Write one marked record through a separate producer, and report its outcome and the clocks.
+
+    Without acknowledgements there would be nothing to report, so acks=0 becomes acks=1.
+    """
+    wanted = {name: value for name, value in given.items() if name.replace(".", "_") not in _NOT_FOR_A_PROBE}
+    if config.acks == 0:
+        wanted["acks"] = 1
     producer = Producer(**wanted)
     sent_ms = answered_ms = 0
     try:
@@ -301,7 +313,8 @@ async def write(configs: Mapping[str, Any], topic: str, timeout_s: float, emit: 
     else:
         facts = {"partition": written.partition, "offset": written.offset, "took_ms": round(took_ms, 2)}
         at = f"partition {written.partition}, offset {written.offset}"
-        message = f"one record was acknowledged after {took_ms:.1f} ms: {at}"
+        asked = " when asked with acks=1" if config.acks == 0 else ""
+        message = f"one record was acknowledged{asked} after {took_ms:.1f} ms: {at}"
         emit(Finding(Step.WRITE, topic, Status.OK, message, facts=facts))
         emit(of_clocks(topic, written, sent_ms, answered_ms))
     finally:

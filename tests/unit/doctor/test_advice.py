@@ -30,6 +30,14 @@ def test_what_a_failed_connection_means() -> None:
     assert "ZooKeeper" in advice.of_connection(ConnectionRefusedError(errno.ECONNREFUSED, ""), "kafka", 2181)[1]
 
 
+def test_what_a_failed_connection_through_a_proxy_means() -> None:
+    for error in (TimeoutError(), OSError("the proxy http://proxy:3128 gave no connection: 502 Bad Gateway")):
+        message, remedy = advice.of_connection(error, "kafka", 9092, through_proxy=True)
+        assert "proxy" in message
+        assert "proxy_url" in remedy
+        assert "kafka:9092" in remedy
+
+
 @pytest.mark.parametrize(
     ("host", "bootstrap", "said"),
     [

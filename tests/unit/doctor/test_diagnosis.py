@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import re
 import socket
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from aioproducer import ConfigError
+from aioproducer.audit import Audit
 from aioproducer.doctor import Finding, Report, Status, Step, diagnose
 from aioproducer.doctor.topics import MARK
 from aioproducer.net import resolver
@@ -98,6 +100,34 @@ async def test_the_probe_fences_nobody() -> None:
         assert cluster.transaction_state("mine") is None
 
 
+@pytest.mark.parametrize("name", ["interceptors", "interceptor_classes"])
+async def test_the_probe_runs_no_code_of_the_user(name: str, tmp_path: Path) -> None:
+    """An audit of a running producer would take the probe for one of its records, and be closed with it."""
+    audit = Audit("orders", statements=tmp_path)
+
+    def choose(*_: object) -> int:
+        raise AssertionError("the user's partitioner was called")
+
+    with FakeCluster() as cluster:
+        cluster.create_topic("orders")
+        configs: Any = {"bootstrap_servers": cluster.bootstrap_servers, name: [audit], "partitioner": choose}
+        report = await diagnose(topic="orders", write=True, **configs)
+        assert report.status is Status.OK
+        (record,) = cluster.records("orders")
+        assert [key for key, _ in record.headers] == [MARK]
+    await audit.written()
+    assert os.listdir(tmp_path) == []
+
+
+async def test_the_probe_is_acknowledged_also_where_records_are_not() -> None:
+    with FakeCluster() as cluster:
+        cluster.create_topic("orders")
+        report = await diagnose(bootstrap_servers=cluster.bootstrap_servers, topic="orders", write=True, acks=0)
+        (written,) = report.of(Step.WRITE)
+        assert (written.status, written.facts["offset"]) == (Status.OK, 0)
+        assert "acks=1" in written.message
+
+
 async def test_a_write_needs_a_topic() -> None:
     with pytest.raises(ConfigError, match="needs a topic"):
         await diagnose(bootstrap_servers="127.0.0.1:1", write=True)
@@ -116,6 +146,20 @@ async def test_nobody_listens() -> None:
     found = problem(await report_of(port))
     assert (found.step, found.where) == (Step.TCP, f"127.0.0.1:{port}")
     assert "refused" in found.message
+
+
+async def test_a_proxy_that_nobody_runs() -> None:
+    """The network between this machine and the broker has nothing to do with it."""
+    with FakeCluster() as cluster:
+        (port,) = free_ports(1, random.Random())
+        report = await diagnose(
+            bootstrap_servers=cluster.bootstrap_servers, proxy_url=f"http://user:secret@127.0.0.1:{port}"
+        )
+    found = problem(report)
+    assert found.step is Step.TCP
+    assert found.message.startswith(f"the proxy http://127.0.0.1:{port} gave no connection: ")
+    assert "proxy_url" in found.advice
+    assert cluster.bootstrap_servers in found.advice
 
 
 async def test_a_name_that_nobody_has(monkeypatch: pytest.MonkeyPatch) -> None:
