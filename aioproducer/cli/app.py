@@ -6,6 +6,7 @@ import logging
 import sys
 from collections.abc import Callable
 from functools import wraps
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Annotated, NoReturn, ParamSpec
 
@@ -30,11 +31,14 @@ P = ParamSpec("P")
 def _ends_process(command: Callable[P, int]) -> Callable[P, NoReturn]:
     """End the process with a command's exit code; a CommandError becomes one line, not a traceback.
 
-    Its docstring is the help text; typer would keep the source's line breaks within paragraphs.
+    Its docstring is the help text; typer would keep the source's line breaks within paragraphs. It gets the option
+    --verbose, which is then allowed on both sides of its name.
     """
 
     @wraps(command)
     def run(*arguments: P.args, **named: P.kwargs) -> NoReturn:
+        if named.pop("verbose"):
+            _show_logs(True)
         try:
             exit_code = command(*arguments, **named)
         except CommandError as error:
@@ -45,6 +49,12 @@ def _ends_process(command: Callable[P, int]) -> Callable[P, NoReturn]:
             exit_code = INTERRUPTED
         raise typer.Exit(exit_code)
 
+    verbose = Parameter("verbose", Parameter.KEYWORD_ONLY, default=False, annotation=options.Verbose)
+    given = signature(command, eval_str=True)
+    told = given.replace(parameters=[*given.parameters.values(), verbose])
+    # For typer, which reads both.
+    run.__signature__ = told  # type: ignore[attr-defined]
+    run.__annotations__ = {name: each.annotation for name, each in told.parameters.items()}
     run.__doc__ = "\n\n".join(" ".join(paragraph.split()) for paragraph in (command.__doc__ or "").split("\n\n"))
     return run
 
@@ -64,7 +74,7 @@ def _show_logs(wanted: bool) -> None:
         log.setLevel(logging.INFO)
     else:
         handler = logging.NullHandler()
-    log.addHandler(handler)
+    log.handlers[:] = [handler]  # one alone, even if the option is given before the command and after it
 
 
 transactions = typer.Typer(
@@ -78,9 +88,7 @@ def _main(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Show the producer's log: connections, retries, refreshes.")
-    ] = False,
+    verbose: options.Verbose = False,
 ) -> None:
     _show_logs(verbose)
 

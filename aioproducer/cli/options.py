@@ -15,6 +15,10 @@ from aioproducer.cli.produce.rows import Format
 
 # --- shared by commands -----------------------------------------------------------------------------------------------
 
+Verbose = Annotated[
+    bool,
+    typer.Option("--verbose", "-v", help="Show the producer's log: connections, retries, refreshes."),
+]
 Bootstrap = Annotated[
     str | None, typer.Option(metavar="HOST:PORT,...", help="Bootstrap servers; localhost:9092 by default.")
 ]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import inspect
+import logging
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.abc import MetaPathFinder
 from itertools import pairwise
 from pathlib import Path
@@ -94,6 +96,34 @@ def test_the_usage_tells_once_that_an_argument_may_be_repeated(name: str) -> Non
     usage = next(line for line in aioproducer(name, "--help").stdout.splitlines() if "Usage:" in line)
     assert usage.count("...") <= 1
     assert "[[" not in usage
+
+
+@pytest.fixture
+def own_log(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The package's logger, without handlers; as it was after the test."""
+    log = logging.getLogger("aioproducer")
+    monkeypatch.setattr(log, "handlers", [])
+    level = log.level
+    yield
+    log.setLevel(level)
+
+
+@pytest.mark.usefixtures("own_log")
+@pytest.mark.parametrize("before", [(), ("-v",)])
+@pytest.mark.parametrize("after", [(), ("--verbose",), ("-v",)])
+def test_the_log_is_shown_wherever_it_is_asked_for(before: tuple[str, ...], after: tuple[str, ...], rows: Path) -> None:
+    """A line comes once, however often the option is given."""
+    properties = rows.with_name("client.properties")
+    properties.write_text("metric.reporters=com.example.Reporter\nkey.serializer=org.example.Own\n")
+    result = aioproducer(*before, "produce", str(rows), "--topic", "t", "--properties", str(properties), *after)
+    assert result.exit_code == 2
+    assert result.stderr.count("only a JVM can use") == (1 if before or after else 0)
+    assert "aioproducer: key.serializer=" in result.stderr
+
+
+@pytest.mark.parametrize("command", [("doctor",), ("transactions", "list")])
+def test_the_help_of_a_command_names_the_option_for_the_log(command: tuple[str, ...]) -> None:
+    assert "--verbose" in aioproducer(*command, "--help").stdout
 
 
 @pytest.mark.parametrize("missing", ["typer", "rich"])
