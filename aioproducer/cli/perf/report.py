@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -76,11 +77,18 @@ class Result:
             "intervals": [asdict(each) for each in self.intervals],
             "interrupted": self.interrupted,
             "trouble": self.trouble,
-            **({} if self.metrics is None else {"metrics": self.metrics}),
+            **({} if self.metrics is None else {"metrics": _without_nan(self.metrics)}),
         }
 
     def _per_s(self, amount: float) -> float:
         return amount / self.took_s if self.took_s > 0 else 0.0
+
+
+def _without_nan(metrics: Any) -> Any:
+    """With null for averages of nothing: JSON has no NaN."""
+    if isinstance(metrics, Mapping):
+        return {name: _without_nan(value) for name, value in metrics.items()}
+    return metrics if math.isfinite(metrics) else None
 
 
 def latency_ms(histogram: Histogram) -> dict[str, float]:
