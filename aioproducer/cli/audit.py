@@ -246,14 +246,19 @@ def _summed(frame: DataFrame, *by: str) -> DataFrame:
 
 
 def _rows(frame: DataFrame) -> list[dict[str, Any]]:
-    return [row.asDict() for row in frame.collect()]
+    """The rows, with times in UTC: Spark gives them in this machine's time zone, and does not say so."""
+    return [{name: _in_utc(value) for name, value in row.asDict().items()} for row in frame.collect()]
+
+
+def _in_utc(value: Any) -> Any:
+    return value.astimezone(UTC) if isinstance(value, datetime) else value
 
 
 def table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
     """The rows as a table; empty columns are omitted."""
     names = [name for name in (*COUNTS, *LATENCIES) if any(row[name] is not None for row in rows)]
     timed = any("bucket" in row for row in rows)
-    result = Table("partition", *(["from"] if timed else []), title=title, title_justify="left", box=None)
+    result = Table("partition", *(["from, UTC"] if timed else []), title=title, title_justify="left", box=None)
     for name in names:
         result.add_column(name.removesuffix("_ms").replace("_", " "), justify="right")
     for row in rows:

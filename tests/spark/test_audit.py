@@ -16,11 +16,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow
 import pyarrow.parquet
 import pytest
+from matplotlib.dates import date2num
+from pyspark.sql import functions as F
+from rich.console import Console
 
 from aioproducer import Producer, Record, RecordMetadata, SerializationError
 from aioproducer.audit import HEADER, Audit, Mark
 from aioproducer.audit.mark import read_mark
-from aioproducer.cli.audit import AuditOptions, run
+from aioproducer.cli.audit import COUNTS as COLUMNS
+from aioproducer.cli.audit import LATENCIES, AuditOptions, _rows, run, table
 from aioproducer.cli.outcome import CommandError
 from aioproducer.spark.audit import audit_stream, audit_topics, stream_findings
 from aioproducer.spark.audit.records import marked
@@ -302,6 +306,28 @@ def test_what_is_shown(audited: Audited) -> None:
     assert "did not state their end" not in audited.screen
     for picture in ("audit-time.svg", "audit-partitions.svg"):
         assert (audited.output / picture).read_text().startswith("<?xml")
+
+
+def test_times_are_shown_in_utc(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As --since and --until take them, wherever this machine is."""
+    frame = spark.range(1).select(
+        *(F.lit(0).alias(name) for name in (*COLUMNS, *LATENCIES)),
+        F.lit("t").alias("topic"),
+        F.lit(0).alias("partition"),
+        F.timestamp_seconds(F.lit(0)).alias("bucket"),
+    )
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        rows = _rows(frame)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    screen = io.StringIO()
+    Console(file=screen, width=300).print(table("title", rows))
+    assert "1970-01-01 00:00:00" in screen.getvalue()
+    assert "UTC" in screen.getvalue()
+    assert date2num(rows[0]["bucket"]) == 0, "as the picture shows it"
 
 
 @pytest.mark.slow
