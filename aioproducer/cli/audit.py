@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from aioproducer.cli.outcome import DONE, SOME_FAILED, CommandError, one_line, require
+from aioproducer.cli.outcome import DONE, INTERRUPTED, SOME_FAILED, CommandError, one_line, require
 from aioproducer.cli.spark_process import quiet_interrupts, signals_set_event, stderr_to, without_pandas_warning
 from aioproducer.testing.errors import ClusterError
 
@@ -181,16 +181,16 @@ def _stream(spark: SparkSession, options: AuditOptions, console: Console) -> int
 
     with signals_set_event() as told_to_end:
         began_s = time.monotonic()
-        while all_read() and options.every_s is not None:
+        while (is_whole := all_read()) and options.every_s is not None:
             if (found := look()) is not None:
                 print(f"{datetime.now(UTC):%H:%M:%S} {_sentence(found.totals())}", flush=True)
                 found.forget()
             if told_to_end.wait(began_s + options.every_s - time.monotonic()):
                 break
             began_s = time.monotonic()
-    found = look()
+    found = look() if is_whole or options.every_s is not None else None
     if found is None:
-        raise CommandError(f"{', '.join(options.topics)} could not be read to the end")
+        raise CommandError(f"interrupted before all of {', '.join(options.topics)} was read", INTERRUPTED)
     return publish(found, options, console)
 
 

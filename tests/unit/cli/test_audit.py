@@ -8,12 +8,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from aioproducer.cli import audit as cli_audit
 from aioproducer.cli.app import app
 from aioproducer.cli.audit import (
     COUNTS,
@@ -29,8 +30,12 @@ from aioproducer.cli.audit import (
 )
 from aioproducer.cli.outcome import CommandError
 from aioproducer.cli.spark_process import stderr_to
+from aioproducer.spark import audit as spark_audit
 from aioproducer.spark.audit.report import Totals
 from aioproducer.spark.audit.run import from_the_beginning
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def shown(what: object) -> str:
@@ -172,6 +177,29 @@ def test_of_a_failed_query_its_plan_is_not_told(reason: str) -> None:
         "Current State: ACTIVE\nLogical Plan:\nWriteToMicroBatchDataSource"
     )
     assert _reason(text) == reason
+
+
+def passing(monkeypatch: pytest.MonkeyPatch, found: object, every_s: int | None) -> int:
+    """The exit code of the command with --state, if its pass is interrupted; ``found`` is from earlier ones."""
+    monkeypatch.setattr(spark_audit, "audit_stream", lambda *_, **__: False)
+    monkeypatch.setattr(spark_audit, "stream_findings", lambda *_, **__: found)
+    monkeypatch.setattr(cli_audit, "publish", lambda published, *_: 0 if published is found else 1)
+    options, spark = AuditOptions(["t", "u"], {}, state="state", every_s=every_s), cast("SparkSession", None)
+    return cli_audit._stream(spark, options, Console())
+
+
+@pytest.mark.parametrize(("every_s", "found"), [(None, None), (None, object()), (60, None)])
+def test_a_pass_that_is_interrupted_is_no_answer(
+    every_s: int | None, found: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever ends a single pass early must not take what earlier ones have found for its result."""
+    with pytest.raises(CommandError, match=r"^interrupted before all of t, u was read$") as ended:
+        passing(monkeypatch, found, every_s)
+    assert ended.value.exit_code == 130
+
+
+def test_the_last_of_many_passes_may_be_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert passing(monkeypatch, object(), 60) == 0
 
 
 @pytest.mark.parametrize(
