@@ -353,8 +353,18 @@ def pairs(given: Sequence[str], option: str) -> dict[str, str]:
     return found
 
 
+_DELETED = "Some data may have been lost because they are not available in Kafka any more"
+"""In an error of Spark's Kafka source."""
+
+
 def _reason(text: str) -> str:
     """The line of Spark's error with the reason: the deepest cause, without stack trace and query plan."""
+    if _DELETED in text:  # the deepest cause is then an offset that is out of range
+        return (
+            "records were deleted before they were read, by retention or with their topic; "
+            "--source-option failOnDataLoss=false goes on with the others, and a topic that was created anew needs "
+            "another --state"
+        )
     causes = re.findall(r"^(?:Caused by: |: )?(?:[\w$]+\.)+(\w*(?:Exception|Error)): (.+)$", text, re.MULTILINE)
     if causes:
         return one_line(Exception(f"{causes[-1][0]}: {causes[-1][1]}"))

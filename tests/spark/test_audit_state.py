@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -112,3 +113,31 @@ def test_half_of_what_was_kept_is_gone(
     ) as error:
         audit_stream(spark, source(kafka), [name], str(tmp_path))
     assert _reason(str(error.value)).startswith(f"ConfigError: the audit can't continue from {tmp_path}: ")
+
+
+@pytest.mark.slow
+def test_records_that_were_deleted_before_they_were_read(
+    spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """It says what to do; told to go on, it reports them as missing."""
+    name, audits = topic(), [Audit(str(number)) for number in range(3)]
+    asyncio.run(write(kafka, acknowledged(audits[0], name, 10)))
+    assert audit_stream(spark, source(kafka), [name], str(tmp_path))
+    asyncio.run(write(kafka, acknowledged(audits[1], name, 10)))
+    wanted = tmp_path / "deleted.json"
+    wanted.write_text(json.dumps({"version": 1, "partitions": [{"topic": name, "partition": 0, "offset": 15}]}))
+    kafka.run_tool(
+        "DeleteRecordsCommand",
+        ["--bootstrap-server", kafka.bootstrap_servers, "--offset-json-file", str(wanted)],
+    )
+    asyncio.run(write(kafka, acknowledged(audits[2], name, 10)))
+    with pytest.raises(StreamingQueryException) as error:
+        audit_stream(spark, source(kafka), [name], str(tmp_path))
+    assert _reason(str(error.value)).startswith("records were deleted before they were read")
+    assert audit_stream(spark, {**source(kafka), "failOnDataLoss": "false"}, [name], str(tmp_path))
+    found = stream_findings(spark, str(tmp_path), [name], lag_s=0)
+    assert found is not None
+    totals, lost = found.totals(), [tuple(row[2:5]) for row in found.missing.collect()]
+    found.forget()
+    assert (totals.found, totals.duplicated, totals.out_of_order) == (25, 0, 0)
+    assert lost == [(audits[1].producer, 0, 4)]

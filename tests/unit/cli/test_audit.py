@@ -170,6 +170,18 @@ def test_of_sparks_errors_the_last_cause_is_told() -> None:
     )
 
 
+def test_of_deleted_records_it_is_told_what_to_do() -> None:
+    """The last cause would be an offset that is out of range."""
+    text = (
+        "[STREAM_FAILED] Query [id = 5] terminated with exception: Job aborted due to stage failure: org.apache.spark."
+        "sql.kafka010.KafkaIllegalStateException: Some data may have been lost because they are not available in Kafka "
+        "any more;\neither the data was aged out by Kafka or the topic may have been deleted\n\tat x.y(z)\n"
+        "Caused by: org.apache.kafka.clients.consumer.OffsetOutOfRangeException: Fetch position {offset=20}"
+    )
+    assert "failOnDataLoss=false" in _reason(text)
+    assert "--state" in _reason(text)
+
+
 @pytest.mark.parametrize("reason", ["[STREAM_FAILED] Query [id = 5] terminated with exception: it failed", "it failed"])
 def test_of_a_failed_query_its_plan_is_not_told(reason: str) -> None:
     text = (
