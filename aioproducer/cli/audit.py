@@ -71,6 +71,7 @@ def run(options: AuditOptions) -> int:
     Raises:
         CommandError: topics can't be read, or have no marks.
     """
+    _check_configs(options.configs)
     needed = NEEDED | (NEEDED_LOCALLY if options.master is None else {}) | (NEEDED_TO_DRAW if options.pictures else {})
     require(needed, "audit")
     from py4j.protocol import Py4JError
@@ -126,6 +127,15 @@ def _make_session(options: AuditOptions) -> SparkSession:
     for name, value in {"spark.sql.session.timeZone": "UTC", **jars, **quiet}.items():
         builder = builder.config(name, value)
     return started(builder)
+
+
+def _check_configs(configs: Mapping[str, str]) -> None:
+    """Refuse what a Java consumer ignores although it is needed to connect: its own error would not say why."""
+    who = "Spark's Kafka source, which reads the topics,"
+    if "sasl.username" in configs and "sasl.jaas.config" not in configs:
+        raise CommandError(f"{who} takes no sasl.username and sasl.password: give sasl.jaas.config instead")
+    if "proxy.url" in configs:
+        raise CommandError(f"{who} takes no proxy.url: give an address that can be reached without a proxy")
 
 
 def source_options(options: AuditOptions) -> dict[str, str]:

@@ -25,6 +25,7 @@ from aioproducer.cli.audit import (
     moment_ms,
     notes,
     pairs,
+    run,
     source_options,
     table,
 )
@@ -115,6 +116,21 @@ def test_what_the_source_is_told() -> None:
 )
 def test_where_the_source_begins(options: dict[str, str], expected: bool) -> None:
     assert from_the_beginning(options) is expected
+
+
+@pytest.mark.parametrize(
+    ("configs", "instead"),
+    [
+        ({"sasl.username": "alice", "sasl.password": "hunter2"}, "sasl.jaas.config"),
+        ({"proxy.url": "socks5h://alice:hunter2@proxy:1080"}, "without a proxy"),
+    ],
+)
+def test_configs_without_which_the_source_could_not_connect(configs: dict[str, str], instead: str) -> None:
+    """It takes those of a Java consumer, and ignores others."""
+    with pytest.raises(CommandError, match=next(iter(configs))) as refused:
+        run(AuditOptions(["t"], {"bootstrap.servers": "x:1", **configs}))
+    assert instead in str(refused.value)
+    assert "hunter2" not in str(refused.value)
 
 
 def test_the_table_leaves_out_what_nobody_knows() -> None:
