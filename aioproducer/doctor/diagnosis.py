@@ -192,7 +192,7 @@ class _Diagnosis:
         if write and usable:
             await topics.write(self._config, self._raw, topic, self._timeout_s, self._emit)
         elif write:
-            self._emit(Finding(Step.WRITE, topic, Status.NOTE, "not tried: the topic can't be written to"))
+            self._emit(Finding(Step.WRITE, topic, Status.NOTE, "not tried: the topic can't be written to as it is"))
 
     async def _look_at_transactions(self, connection: Connection, transactional_id: str) -> None:
         request = MetadataRequest(

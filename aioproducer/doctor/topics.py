@@ -76,7 +76,19 @@ async def topic_configs(connection: Connection, topic: str) -> dict[str, str | N
         NotTold: the reason.
         KafkaError: the connection was lost, or the answer is nonsense.
     """
-    configs = await _configs(connection, describe_configs.TOPIC, topic, CONFIGS)
+    resource = DescribeConfigsResource(
+        resource_type=describe_configs.TOPIC, resource_name=topic, configuration_keys=list(CONFIGS)
+    )
+    try:
+        response = await connection.request(DescribeConfigsRequest(resources=[resource]))
+    except UnsupportedVersionError:
+        raise NotTold("the broker does not support DescribeConfigs") from None
+    result = only(connection, f"DescribeConfigs for {topic!r}", response.results)
+    if result.error_code:
+        kind = error_class(result.error_code)
+        allow = ": allow DESCRIBE_CONFIGS to see them" if "AUTHORIZATION" in kind.name else ""
+        raise NotTold(f"{kind.name}{allow}")
+    configs = {each.name: each.value for each in result.configs}
     for name in NUMBERS:
         value = configs.get(name) or "0"
         try:
@@ -84,20 +96,6 @@ async def topic_configs(connection: Connection, topic: str) -> dict[str, str | N
         except ValueError:
             raise connection.nonsense(f"DescribeConfigs for {topic!r} got {name}={excerpt(value)}") from None
     return configs
-
-
-async def _configs(connection: Connection, kind: int, name: str, wanted: tuple[str, ...]) -> dict[str, str | None]:
-    resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=list(wanted))
-    try:
-        response = await connection.request(DescribeConfigsRequest(resources=[resource]))
-    except UnsupportedVersionError:
-        raise NotTold("the broker does not support DescribeConfigs") from None
-    result = only(connection, f"DescribeConfigs for {name!r}", response.results)
-    if result.error_code:
-        kind_of = error_class(result.error_code)
-        allow = ": allow DESCRIBE_CONFIGS to see them" if "AUTHORIZATION" in kind_of.name else ""
-        raise NotTold(f"{kind_of.name}{allow}")
-    return {each.name: each.value for each in result.configs}
 
 
 async def look(connection: Connection, config: ProducerConfig, topic: str, emit: Emit) -> bool:
@@ -111,9 +109,11 @@ async def look(connection: Connection, config: ProducerConfig, topic: str, emit:
         allow_auto_topic_creation=False,
         include_topic_authorized_operations=connection.version(MetadataRequest) >= 8,
     )
-    found = only(connection, f"Metadata for {topic!r}", (await connection.request(request)).topics)
+    response = await connection.request(request)
+    found = only(connection, f"Metadata for {topic!r}", response.topics)
     if found.error_code:
-        emit(_not_usable(topic, found, await _makes_itself(connection)))
+        makes_itself = await _makes_itself(connection, [each.node_id for each in response.brokers])
+        emit(_not_usable(topic, found, config, makes_itself))
         return False
     partitions = sorted(found.partitions, key=lambda each: each.partition_index)
     try:
@@ -132,25 +132,37 @@ async def look(connection: Connection, config: ProducerConfig, topic: str, emit:
     return not failed
 
 
-async def _makes_itself(connection: Connection) -> bool | None:
-    """Whether requested topics are created automatically; None if not reported."""
+async def _makes_itself(connection: Connection, nodes: Sequence[int]) -> bool | None:
+    """Whether brokers create requested topics; None if none tells.
+
+    Each knows only its own configs, and which one this connection leads to is not known: the others answer with errors.
+    """
+    resources = [
+        DescribeConfigsResource(
+            resource_type=describe_configs.BROKER, resource_name=str(node), configuration_keys=[AUTO_CREATE]
+        )
+        for node in nodes
+    ]
     try:
-        # Any broker's id would do; an empty one means the cluster-wide configs.
-        configs = await _configs(connection, describe_configs.BROKER, "", (AUTO_CREATE,))
-    except (NotTold, KafkaError):
+        response = await connection.request(DescribeConfigsRequest(resources=resources))
+    except KafkaError:
         return None
-    return configs[AUTO_CREATE] == "true" if AUTO_CREATE in configs else None
+    configs = [each for result in response.results if not result.error_code for each in result.configs]
+    told = [each.value for each in configs if each.name == AUTO_CREATE]
+    return told[0] == "true" if told else None
 
 
-def _not_usable(topic: str, found: MetadataResponseTopic, makes_itself: bool | None) -> Finding:
+def _not_usable(topic: str, found: MetadataResponseTopic, config: ProducerConfig, makes_itself: bool | None) -> Finding:
     error = error_class(found.error_code)
     facts = {"error": error.name}
     if error is UnknownTopicOrPartitionError:
-        if makes_itself:
+        if makes_itself and config.allow_auto_create_topics:
             message = "it does not exist; this cluster creates topics when they are first used"
             return Finding(Step.TOPIC, topic, Status.WARNING, message, "create it with the partitions it needs", facts)
+        why = {True: ", and allow_auto_create_topics=False", False: f", and brokers have {AUTO_CREATE}=false", None: ""}
         advice = "create it, or check its name for typing errors; a user without DESCRIBE on it gets the same answer"
-        return Finding(Step.TOPIC, topic, Status.FAILED, "it does not exist", advice, facts)
+        message = f"it does not exist{why[makes_itself]}"
+        return Finding(Step.TOPIC, topic, Status.FAILED, message, advice, facts)
     if error is TopicAuthorizationFailedError:
         advice = "allow this user WRITE on it (which includes DESCRIBE): kafka-acls --add --producer --topic ..."
         return Finding(Step.TOPIC, topic, Status.FAILED, "this user may not see it", advice, facts)

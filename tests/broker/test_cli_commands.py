@@ -98,3 +98,21 @@ def test_a_parquet_file(kafka: KafkaCluster, tmp_path: Path) -> None:
         assert numbers == sorted(numbers)
         assert all(record.key == b"%d" % (number % 100) for record, number in zip(records, numbers, strict=True))
     assert sum(map(len, found.values())) == rows
+
+
+@pytest.mark.parametrize(("options", "status"), [((), "warning"), (("-X", "allow.auto.create.topics=false"), "failed")])
+def test_the_doctor_knows_whether_a_topic_would_be_created(
+    kafka: KafkaCluster, options: tuple[str, ...], status: str
+) -> None:
+    """The broker tells it about itself only."""
+    topic = new_name()
+    finished = subprocess.run(
+        [SCRIPT, "doctor", "--bootstrap", kafka.bootstrap_servers, "--topic", topic, "--write", "--json", *options],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (finished.returncode, finished.stderr) == (1 if status == "failed" else 0, "")
+    (found,) = (each for each in json.loads(finished.stdout)["findings"] if each["step"] == "topic")
+    assert found["status"] == status
+    assert "it does not exist" in found["message"]

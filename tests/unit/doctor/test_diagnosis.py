@@ -17,8 +17,10 @@ from aioproducer import ConfigError
 from aioproducer.audit import Audit
 from aioproducer.doctor import Finding, Report, Status, Step, diagnose
 from aioproducer.doctor.topics import MARK
+from aioproducer.error_codes import Code
 from aioproducer.net import resolver
 from aioproducer.protocol.describe_configs import (
+    BROKER,
     TOPIC,
     DescribeConfigsRequest,
     DescribeConfigsResourceResult,
@@ -360,6 +362,58 @@ async def test_a_topic_that_is_not_there() -> None:
         assert not_tried.status is Status.NOTE
         again = await diagnose(bootstrap_servers=cluster.bootstrap_servers, topic="ordres")
         assert "does not exist" in problem(again).message, "a look makes no topic"
+
+
+@pytest.mark.parametrize(
+    ("told", "configs", "status", "said"),
+    [
+        ({1: "true"}, {}, Status.WARNING, "creates topics when they are first used"),
+        ({3: "true"}, {}, Status.WARNING, "creates topics when they are first used"),
+        ({1: "true"}, {"allow_auto_create_topics": False}, Status.FAILED, "allow_auto_create_topics=False"),
+        ({2: "false"}, {}, Status.FAILED, "auto.create.topics.enable=false"),
+        ({}, {}, Status.FAILED, "it does not exist"),
+    ],
+)
+async def test_a_topic_that_might_be_created_when_used(
+    told: dict[int, str], configs: Any, status: Status, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each broker knows only its own configs, and which one it is can't be seen from an address."""
+
+    def answer(request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+        assert {each.resource_type for each in request.resources} == {BROKER}
+        return DescribeConfigsResponse(
+            results=[config_of_broker(int(each.resource_name), told) for each in request.resources]
+        )
+
+    with FakeCluster(3) as cluster:
+        hostile.answers(monkeypatch, cluster, DescribeConfigsRequest, answer)
+        report = await diagnose(bootstrap_servers=cluster.bootstrap_servers, topic="ordres", write=True, **configs)
+        (found,) = report.of(Step.TOPIC)
+        assert (found.status, found.where) == (status, "ordres")
+        assert said in found.message
+        assert [each.status for each in report.of(Step.WRITE)] == [Status.NOTE]
+        again = await diagnose(bootstrap_servers=cluster.bootstrap_servers, topic="ordres")
+        assert "does not exist" in again.of(Step.TOPIC)[0].message, "a look makes no topic"
+
+
+def config_of_broker(node: int, told: dict[int, str]) -> DescribeConfigsResult:
+    """Whether a broker creates topics; an error for other brokers than those who tell."""
+    configs = (
+        [
+            DescribeConfigsResourceResult(
+                name="auto.create.topics.enable", value=told[node], read_only=True, is_sensitive=False
+            )
+        ]
+        if node in told
+        else []
+    )
+    return DescribeConfigsResult(
+        error_code=0 if configs else Code.INVALID_REQUEST,
+        error_message=None if configs else "Unexpected broker id",
+        resource_type=BROKER,
+        resource_name=str(node),
+        configs=configs,
+    )
 
 
 async def test_a_topic_that_can_have_no_such_name() -> None:
