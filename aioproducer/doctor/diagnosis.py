@@ -165,7 +165,7 @@ class _Diagnosis:
             f"{'reached' if reason.step in (Step.DNS, Step.TCP) else 'used'} from here: {reason.message}"
         )
         remedy = reason.advice
-        if reason.step in (Step.DNS, Step.TCP):
+        if reason.step in (Step.DNS, Step.TCP) and (host, broker.port) not in self._config.bootstrap_servers:
             remedy = advice.of_advertised(host, broker.port, self._config.bootstrap_servers)
         facts |= {"failed_step": str(reason.step), "cause": reason.message}
         return [Finding(Step.LISTENER, where, Status.FAILED, message, remedy, facts)]

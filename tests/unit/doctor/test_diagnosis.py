@@ -349,6 +349,20 @@ async def test_an_advertised_listener_that_can_not_be_reached() -> None:
         assert found.facts["failed_step"] == "dns"
 
 
+async def test_a_broker_that_is_down_but_still_listed() -> None:
+    """Its address is the one that the user gave: there is nothing to change about it."""
+    (down,) = free_ports(1, random.Random())
+    with FakeCluster(2) as cluster:
+        _, port = cluster.address_of(1)
+        cluster._model.change_addresses({2: ("127.0.0.1", down)})
+        report = await diagnose(bootstrap_servers=f"127.0.0.1:{port},127.0.0.1:{down}", timeout_s=PATIENT_S)
+    advised = {each.where: each.advice for each in report.findings if each.status is Status.FAILED}
+    assert list(advised) == [f"127.0.0.1:{down}", f"node 2 at 127.0.0.1:{down}"]
+    for advice in advised.values():
+        assert "whether the broker is running" in advice
+        assert "advertised.listeners" not in advice
+
+
 # --- topics -----------------------------------------------------------------------------------------------------------
 
 
