@@ -47,7 +47,7 @@ class Columns:
             names: names of all columns.
             wanted: requested columns, part to column.
         Raises:
-            CommandError: a requested column is missing.
+            CommandError: a requested column is missing, or nothing is left for the values.
         """
         for part, name in wanted.items():
             if name not in names:
@@ -58,7 +58,10 @@ class Columns:
             return cls({**own, **wanted}, ())
         # The key stays in the object, as for rows of CSV and JSON.
         taken = {name for part, name in wanted.items() if part != "key"}
-        return cls(dict(wanted), tuple(name for name in names if name not in taken))
+        left = tuple(name for name in names if name not in taken)
+        if taken and not left:
+            raise CommandError("no column is left for the records' values")
+        return cls(dict(wanted), left)
 
 
 class ParquetSource:

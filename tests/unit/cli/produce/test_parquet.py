@@ -151,6 +151,7 @@ def test_a_producer_that_fails_between_two_batches_is_told_with_the_counts(
     [
         ({"a": [1]}, ("--value", "b"), "no column 'b' for --value: a"),
         ({"a": [1]}, ("--key", "b"), "no column 'b' for --key: a"),
+        ({"a": [1]}, ("--partition", "a"), "no column is left for the records' values\n"),
         ({"a": [b"1"]}, (), "column 'a' holds bytes, which JSON can't: name it with --value"),
         ({"a": [{"b": [{"c": b"1"}]}]}, (), "column 'a' holds bytes, which JSON can't\n"),
         ({"a": [[b"1"]]}, (), "column 'a' holds bytes"),
