@@ -24,6 +24,7 @@ from aioproducer.errors import (
     excerpt,
     listed,
 )
+from aioproducer.metadata import check_topic_name
 from aioproducer.net.connection import Connection
 from aioproducer.producer import Producer
 from aioproducer.protocol import describe_configs
@@ -104,6 +105,11 @@ async def look(connection: Connection, config: ProducerConfig, topic: str, emit:
     Raises:
         KafkaError: the connection was lost, or an answer is nonsense.
     """
+    try:
+        check_topic_name(topic)
+    except InvalidTopicError:
+        emit(_impossible(topic))
+        return False
     request = MetadataRequest(
         topics=[MetadataRequestTopic(name=topic)],
         allow_auto_topic_creation=False,
@@ -167,9 +173,14 @@ def _not_usable(topic: str, found: MetadataResponseTopic, config: ProducerConfig
         advice = "allow this user WRITE on it (which includes DESCRIBE): kafka-acls --add --producer --topic ..."
         return Finding(Step.TOPIC, topic, Status.FAILED, "this user may not see it", advice, facts)
     if error is InvalidTopicError:
-        advice = "use up to 249 letters, digits, dots, _ and -"
-        return Finding(Step.TOPIC, topic, Status.FAILED, "no topic can have this name", advice, facts)
+        return _impossible(topic)
     return Finding(Step.TOPIC, topic, Status.FAILED, f"{error.name}: {error.meaning}", "check the brokers", facts)
+
+
+def _impossible(topic: str) -> Finding:
+    advice = "use up to 249 letters, digits, dots, _ and -"
+    facts = {"error": InvalidTopicError.name}
+    return Finding(Step.TOPIC, topic, Status.FAILED, "no topic can have this name", advice, facts)
 
 
 def _of_rights(topic: str, found: MetadataResponseTopic) -> list[Finding]:

@@ -430,9 +430,11 @@ def config_of_broker(node: int, told: dict[int, str]) -> DescribeConfigsResult:
     )
 
 
-async def test_a_topic_that_can_have_no_such_name() -> None:
+@pytest.mark.parametrize("name", ["a/b", "", "x" * 250, "\udcff"])
+async def test_a_topic_that_can_have_no_such_name(name: str) -> None:
+    """The last one is what a command line makes of bytes that are not UTF-8; no request can hold it."""
     with FakeCluster() as cluster:
-        report = await diagnose(bootstrap_servers=cluster.bootstrap_servers, topic="a/b")
+        report = await diagnose(bootstrap_servers=cluster.bootstrap_servers, topic=name)
         assert "no topic can have this name" in problem(report).message
 
 
