@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import CancelledError
-from typing import Self
+from typing import Any, Self
 
 from aioproducer.cli.produce.rows import Parser, Row
 from aioproducer.cli.produce.source import LineSource, Stopped, split_lines
@@ -81,6 +81,11 @@ class RowFeed:
         for chunk in self._source.chunks():
             yield chunk
             self._hand_over()
+        # Ctrl-C also ends the program before the pipe, most often in the midst of a line. The end of its output is seen
+        # here before the loop has handled the signal, which takes it a turn or two.
+        self._in_loop(_turns())
+        if self._source.is_stopped:
+            raise Stopped
 
     def _hand_over(self, *, end: bool = False) -> None:
         rows, self._rows = self._rows, []
@@ -90,5 +95,17 @@ class RowFeed:
             self._put(None)
 
     def _put(self, bundle: list[Row] | None) -> None:
-        if not self._closed:
-            asyncio.run_coroutine_threadsafe(self._bundles.put(bundle), self._loop).result()
+        self._in_loop(self._bundles.put(bundle))
+
+    def _in_loop(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine in the loop, and wait for its end; after ``close`` it is left out."""
+        if self._closed:
+            work.close()
+        else:
+            asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+async def _turns() -> None:
+    """Take some turns of the loop: enough for a signal that has arrived to be handled."""
+    for _ in range(5):
+        await asyncio.sleep(0)

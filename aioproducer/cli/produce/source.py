@@ -38,6 +38,7 @@ class LineSource:
     def __init__(self, file: FileIO) -> None:
         self._file = file
         self._stop_read, self._stop_write = os.pipe()
+        self.is_stopped = False
         self.bytes_read = 0
         self.size_bytes = os.fstat(file.fileno()).st_size or None
         """The size of a regular file; None for anything else."""
@@ -62,6 +63,7 @@ class LineSource:
     def stop(self) -> None:
         """End reading; a second call has no effect."""
         if not self._file.closed:
+            self.is_stopped = True
             os.write(self._stop_write, b"x")
 
     def close(self) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import threading
 from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import BinaryIO
 
 import pytest
 
+from aioproducer.cli.loop import signals_to
 from aioproducer.cli.outcome import CommandError
 from aioproducer.cli.produce.feed import BUNDLES_AHEAD, RowFeed
 from aioproducer.cli.produce.rows import Format, Row, parser_of
@@ -65,6 +68,31 @@ async def test_after_stop_whole_rows_come_and_no_part_of_one(pipe: tuple[LineSou
     assert await values(feed) == [b"two"]
     feed.stop()
     await end(feed)
+
+
+async def test_a_line_that_ends_with_its_writer_by_the_same_signal_is_no_row(
+    pipe: tuple[LineSource, BinaryIO], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C ends the program before the pipe in the midst of a line, which is seen before the loop hears of it."""
+    source, writer = pipe
+    chunks, reads_on, ended = source.chunks, threading.Event(), threading.Event()
+
+    def noting() -> Iterator[bytes]:
+        for chunk in chunks():
+            yield chunk
+            reads_on.set()
+        ended.set()
+
+    monkeypatch.setattr(source, "chunks", noting)
+    feed = RowFeed(source, LINES)
+    with signals_to(lambda _: feed.stop()):
+        writer.write(b"one\ntw")
+        assert await values(feed) == [b"one"]
+        assert await asyncio.to_thread(reads_on.wait, LIMIT_S)
+        writer.close()
+        assert ended.wait(LIMIT_S)  # the loop does not run meanwhile
+        signal.raise_signal(signal.SIGTERM)
+        await end(feed)
 
 
 async def test_a_csv_row_that_has_begun_is_not_cut_by_stop(pipe: tuple[LineSource, BinaryIO]) -> None:
