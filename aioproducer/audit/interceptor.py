@@ -103,8 +103,11 @@ class Audit:
         self._in_transaction = False
         self._is_closed = False
         self._topics: dict[str, _Topic] = {}
-        self._open: dict[bytes, tuple[_Topic, int, int]] = {}
-        """Topic, number and time in ms of records that have not ended, by the header's value."""
+        self._open: dict[int, tuple[_Topic, int, int, bytes]] = {}
+        """Topic, number, time in ms and header value of records that have not ended, by the identity of this value.
+
+        Records of several topics may have equal values.
+        """
         self._timer: asyncio.TimerHandle | None = None
         self._lines: deque[dict[str, Any]] = deque()
         self._size_bytes = 0
@@ -127,10 +130,7 @@ class Audit:
             topic = self._topics[record.topic] = _Topic(TopicStatement(self.producer, record.topic))
         time_ms = int(self._clock() * 1000)
         value = b"%b%d;%d" % (self._prefix, topic.next, time_ms)
-        while value in self._open:  # same number in another topic, same millisecond
-            time_ms += 1
-            value = b"%b%d;%d" % (self._prefix, topic.next, time_ms)
-        self._open[value] = topic, topic.next, time_ms
+        self._open[id(value)] = topic, topic.next, time_ms, value
         topic.next += 1
         return Record(
             record.value,
@@ -144,10 +144,10 @@ class Audit:
     def on_acknowledgement(self, metadata: RecordMetadata | None, error: KafkaError | None, headers: Any) -> None:
         """A record has ended."""
         found = next((pair[1] for pair in reversed(headers or ()) if pair[0] == HEADER), None)
-        entry = self._open.pop(found, None) if found is not None else None
+        entry = self._open.pop(id(found), None)
         if entry is None:
             return  # from an aborted transaction
-        topic, number, time_ms = entry
+        topic, number, time_ms, _ = entry
         if error is not None and not error.maybe_written and number == topic.next - 1:
             topic.next = number
             # The record's call may have begun before the open transaction: the number now belongs to this one.
@@ -174,7 +174,7 @@ class Audit:
                 for number in range(topic.begin, topic.next):
                     topic.ended.pop(number, None)
                 topic.next = topic.begin
-            self._open = {value: entry for value, entry in self._open.items() if entry[1] < entry[0].begin}
+            self._open = {key: entry for key, entry in self._open.items() if entry[1] < entry[0].begin}
             self._attempts += 1
             self._prefix = f"{self.producer};{self._attempts};".encode()
         for topic in self._topics.values():

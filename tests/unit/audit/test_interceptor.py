@@ -171,9 +171,10 @@ async def test_a_statement_covers_what_has_ended(tmp_path: Path) -> None:
 
 
 async def test_the_same_number_of_two_topics_in_one_millisecond(tmp_path: Path) -> None:
-    """Only the mark tells which of the two records failed."""
+    """Their marks are equal: both have the time of their calls, and it is known which of the two failed."""
     audit = Audit(statements=tmp_path, clock=Clock())
     first, second = sent(audit, "a"), sent(audit, "b")
+    assert mark_of(first) == mark_of(second) == Mark(audit.producer, "0", 0, 1_000_000)
     failed(audit, second, in_doubt())
     acked(audit, first)
     lines = await stated(audit, tmp_path)
