@@ -16,12 +16,14 @@ from aioproducer.errors import (
     ConfigError,
     KafkaError,
     TlsError,
+    TopicAuthorizationFailedError,
     TransactionalIdAuthorizationFailedError,
     UnknownTopicOrPartitionError,
     error_class,
     excerpt,
 )
 from aioproducer.net.connection import Connection
+from aioproducer.protocol.describe_transactions import DescribeTransactionsRequest
 from aioproducer.protocol.find_coordinator import (
     TRANSACTION,
     Coordinator,
@@ -205,6 +207,9 @@ class _Diagnosis:
             message = "this cluster has had no transactions yet: the coordinator is chosen at the first"
             self._emit(Finding(Step.TRANSACTIONS, transactional_id, Status.NOTE, message))
             return
+        if error_class(state.error_code) is TopicAuthorizationFailedError:
+            await self._look_at_right(connection, transactional_id)
+            return
         by_list = connection.version(FindCoordinatorRequest) >= 4
         response = await connection.request(
             FindCoordinatorRequest(key_type=TRANSACTION, coordinator_keys=[transactional_id])
@@ -218,11 +223,37 @@ class _Diagnosis:
             self._emit(Finding(Step.TRANSACTIONS, transactional_id, Status.OK, f"coordinated by node {found.node_id}"))
             return
         error = error_class(found.error_code)
-        remedy = "check the replicas of __transaction_state: its partition for this id has no leader that answers"
         if error is TransactionalIdAuthorizationFailedError:
-            remedy = "allow this user WRITE and DESCRIBE on this transactional id"
+            self._emit(_forbidden(transactional_id))
+            return
+        remedy = "check the replicas of __transaction_state: its partition for this id has no leader that answers"
         message = f"no coordinator: {error.name}"
         self._emit(Finding(Step.TRANSACTIONS, transactional_id, Status.FAILED, message, remedy, {"error": error.name}))
+
+    async def _look_at_right(self, connection: Connection, transactional_id: str) -> None:
+        """Whether this user may use the id; the cluster may have had no transactions, which this user can't see.
+
+        Any broker refuses to describe an id that the user may not use; only its coordinator would describe it.
+        """
+        if connection.api_range(DescribeTransactionsRequest.API_KEY) is not None:
+            request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
+            states = (await connection.request(request)).transaction_states
+            state = topics.only(connection, f"DescribeTransactions for {transactional_id!r}", states)
+            if error_class(state.error_code) is TransactionalIdAuthorizationFailedError:
+                self._emit(_forbidden(transactional_id))
+                return
+        message = (
+            "not asked for the coordinator: that would create __transaction_state in a cluster without transactions, "
+            "and this user may not see whether it has had any"
+        )
+        self._emit(Finding(Step.TRANSACTIONS, transactional_id, Status.NOTE, message))
+
+
+def _forbidden(transactional_id: str) -> Finding:
+    error = TransactionalIdAuthorizationFailedError.name
+    remedy = "allow this user WRITE and DESCRIBE on this transactional id"
+    message = f"this user may not use it: {error}"
+    return Finding(Step.TRANSACTIONS, transactional_id, Status.FAILED, message, remedy, {"error": error})
 
 
 def _cluster_id(metadata: MetadataResponse | None) -> str | None:

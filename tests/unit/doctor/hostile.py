@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from aioproducer.error_codes import Code
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse
 from aioproducer.protocol.schema import Message, Request
 from aioproducer.testing import CertificateAuthority, FakeCluster
@@ -147,6 +148,18 @@ def repeats_topics(monkeypatch: pytest.MonkeyPatch, cluster: FakeCluster, times:
     def answer(message: MetadataRequest) -> MetadataResponse:
         whole = metadata(cluster._model, message)
         whole.topics *= times
+        return whole
+
+    answers(monkeypatch, cluster, MetadataRequest, answer)
+
+
+def hides_topics(monkeypatch: pytest.MonkeyPatch, cluster: FakeCluster) -> None:
+    """Have a cluster's Metadata refuse every topic to this user."""
+
+    def answer(message: MetadataRequest) -> MetadataResponse:
+        whole = metadata(cluster._model, message)
+        for topic in whole.topics:
+            topic.error_code = Code.TOPIC_AUTHORIZATION_FAILED
         return whole
 
     answers(monkeypatch, cluster, MetadataRequest, answer)

@@ -27,6 +27,11 @@ from aioproducer.protocol.describe_configs import (
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
+from aioproducer.protocol.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TransactionState,
+)
 from aioproducer.protocol.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from aioproducer.testing import CertificateAuthority, FakeCluster
 from aioproducer.testing.ports import free_ports
@@ -456,6 +461,38 @@ async def test_metadata_of_none_or_several_topics(count: int, monkeypatch: pytes
             (found,) = report.problems
             assert (found.status, found.where) == (Status.FAILED, where)
             assert re.search(rf"Metadata for '.*' got {count} answers", found.message)
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "said"),
+    [
+        (Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, Status.FAILED, "may not use it"),
+        (Code.NOT_COORDINATOR, Status.NOTE, "would create __transaction_state"),
+        (Code.TRANSACTIONAL_ID_NOT_FOUND, Status.NOTE, "would create __transaction_state"),
+    ],
+)
+async def test_transactions_of_a_user_who_may_not_see_their_topic(
+    code: Code, status: Status, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The usual one. Asked for a coordinator, a cluster without transactions would create the topic, and have none."""
+
+    def describe(request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
+        (name,) = request.transactional_ids
+        return DescribeTransactionsResponse(
+            transaction_states=[TransactionState(error_code=code, transactional_id=name)]
+        )
+
+    def find(_: FindCoordinatorRequest) -> FindCoordinatorResponse:
+        raise AssertionError("the coordinator was asked for")
+
+    with FakeCluster() as cluster:
+        hostile.hides_topics(monkeypatch, cluster)
+        hostile.answers(monkeypatch, cluster, DescribeTransactionsRequest, describe)
+        hostile.answers(monkeypatch, cluster, FindCoordinatorRequest, find)
+        report = await diagnose(bootstrap_servers=cluster.bootstrap_servers, transactional_id="mine")
+        (found,) = report.of(Step.TRANSACTIONS)
+        assert (found.status, found.where) == (status, "mine")
+        assert said in found.message
 
 
 @pytest.mark.parametrize("count", [0, 2])
