@@ -103,7 +103,15 @@ class Look:
     async def _facts(self, topic: MetadataResponseTopic, response: MetadataResponse) -> dict[str, Any]:
         if topic.error_code:
             kind = error_class(topic.error_code)
-            return {"topic": topic.name, "error": kind.name, "meaning": kind.meaning, "partitions": [], "configs": {}}
+            return {
+                "topic": topic.name,
+                "error": kind.name,
+                "meaning": kind.meaning,
+                "internal": topic.is_internal,
+                "partitions": [],
+                "configs": {},
+                "configs_not_told": None,
+            }
         brokers = {each.node_id: each for each in response.brokers}
         connection = await self._client.any_ready_connection(self._deadline_ms())
         configs, not_told = await _configs_of(connection, topic.name or "")

@@ -76,6 +76,15 @@ def test_a_topic_that_is_not_there_stays_so() -> None:
             assert "ordres\n  UNKNOWN_TOPIC_OR_PARTITION" in result.stdout
 
 
+def test_a_topic_that_is_not_there_has_the_fields_of_the_others() -> None:
+    """Programs read them from every topic."""
+    with FakeCluster() as cluster:
+        cluster.create_topic("orders")
+        good, bad = json.loads(run(cluster, "describe", "orders", "ordres", "--json").stdout)
+    assert bad.keys() - good.keys() == {"meaning"}
+    assert good.keys() <= bad.keys()
+
+
 def test_an_answer_without_the_topic(monkeypatch: pytest.MonkeyPatch) -> None:
     with FakeCluster() as cluster:
         cluster.create_topic("orders")
