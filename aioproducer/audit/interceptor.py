@@ -103,10 +103,10 @@ class Audit:
         self._in_transaction = False
         self._is_closed = False
         self._topics: dict[str, _Topic] = {}
-        self._open: dict[int, tuple[_Topic, int, int, bytes]] = {}
-        """Topic, number, time in ms and header value of records that have not ended, by the identity of this value.
+        self._open: dict[bytes | int, tuple[_Topic, int, int, bytes]] = {}
+        """Topic, number, time in ms and header value of records that have not ended, by this value.
 
-        Records of several topics may have equal values.
+        Records of several topics may have equal values: all but one of them are here by their value's identity.
         """
         self._timer: asyncio.TimerHandle | None = None
         self._lines: deque[dict[str, Any]] = deque()
@@ -130,7 +130,7 @@ class Audit:
             topic = self._topics[record.topic] = _Topic(TopicStatement(self.producer, record.topic))
         time_ms = int(self._clock() * 1000)
         value = b"%b%d;%d" % (self._prefix, topic.next, time_ms)
-        self._open[id(value)] = topic, topic.next, time_ms, value
+        self._open[value if value not in self._open else id(value)] = topic, topic.next, time_ms, value
         topic.next += 1
         return Record(
             record.value,
@@ -145,6 +145,8 @@ class Audit:
         """A record has ended."""
         found = next((pair[1] for pair in reversed(headers or ()) if pair[0] == HEADER), None)
         entry = self._open.pop(id(found), None)
+        if entry is None and isinstance(found, bytes):  # the first with this value, which may be a copy by now
+            entry = self._open.pop(found, None)
         if entry is None:
             return  # from an aborted transaction
         topic, number, time_ms, _ = entry

@@ -11,6 +11,7 @@ import resource
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +180,17 @@ async def test_the_same_number_of_two_topics_in_one_millisecond(tmp_path: Path) 
     acked(audit, first)
     lines = await stated(audit, tmp_path)
     assert {line["topic"]: line["runs"][0][3] for line in lines} == {"a": 0, "b": -1}
+
+
+async def test_another_interceptor_may_copy_the_mark(tmp_path: Path) -> None:
+    audit = Audit(statements=tmp_path)
+    record = sent(audit)
+    copied = [(name, bytes(bytearray(value))) for name, value in record.headers]
+    acked(audit, replace(record, headers=copied))
+    audit.close()
+    lines = await stated(audit, tmp_path)
+    assert runs(lines)[0][:2] == [0, 0]
+    assert lines[-1] == {"producer": audit.producer, "closed": True}
 
 
 async def test_the_file_grows_while_the_producer_runs(tmp_path: Path) -> None:
