@@ -184,7 +184,7 @@ def doctor(
     from aioproducer.cli.doctor import examine
     from aioproducer.cli.settings import configs_of
 
-    configs = configs_of(properties, config or (), bootstrap=bootstrap)
+    configs = configs_of(properties, config or (), bootstrap=bootstrap, sends=False)
     return examine(configs, topic=topic, write=write, timeout_s=timeout, as_json=as_json)
 
 
@@ -271,7 +271,7 @@ def topics(
     from aioproducer.cli.settings import configs_of
     from aioproducer.cli.topics import list_topics
 
-    configs = configs_of(properties, config or (), bootstrap=bootstrap)
+    configs = configs_of(properties, config or (), bootstrap=bootstrap, sends=False)
     return list_topics(configs, words or (), internal=internal, as_json=as_json)
 
 
@@ -292,7 +292,8 @@ def describe_topics(
     from aioproducer.cli.settings import configs_of
     from aioproducer.cli.topics import describe
 
-    return describe(configs_of(properties, config or (), bootstrap=bootstrap), names, as_json=as_json)
+    configs = configs_of(properties, config or (), bootstrap=bootstrap, sends=False)
+    return describe(configs, names, as_json=as_json)
 
 
 @app.command("config")
@@ -349,7 +350,7 @@ def audit(
     return run(
         AuditOptions(
             topics=topics,
-            configs=configs_of(properties, config or (), bootstrap=bootstrap),
+            configs=configs_of(properties, config or (), bootstrap=bootstrap, sends=False),
             statements=statements or (),
             output=output,
             tables=tables,
@@ -384,7 +385,8 @@ def list_transactions(
     from aioproducer.cli.settings import configs_of
     from aioproducer.cli.transactions import show
 
-    return show(configs_of(properties, config or (), bootstrap=bootstrap), prefix=prefix, states=state or ())
+    configs = configs_of(properties, config or (), bootstrap=bootstrap, sends=False)
+    return show(configs, prefix=prefix, states=state or ())
 
 
 @transactions.command("abort")
@@ -405,4 +407,5 @@ def abort_transactions(
     from aioproducer.cli.settings import configs_of
     from aioproducer.cli.transactions import abort
 
-    return abort(configs_of(properties, config or (), bootstrap=bootstrap), prefix=prefix, keep=keep or (), ask=not yes)
+    configs = configs_of(properties, config or (), bootstrap=bootstrap, sends=False)
+    return abort(configs, prefix=prefix, keep=keep or (), ask=not yes)

@@ -12,6 +12,8 @@ from aioproducer.config.producer_config import read_properties
 DEFAULT_BOOTSTRAP = "localhost:9092"
 SERIALIZERS = ("key.serializer", "value.serializer")
 """In a properties file shared with a Java program, these are for its objects."""
+OF_RECORDS = (*SERIALIZERS, "partitioner.class", "interceptor.classes")
+"""Configs that concern records alone; a Java program's file names classes of its own there."""
 AS_IT_STANDS = ("StringSerializer", "ByteArraySerializer", "BytesSerializer", "ByteBufferSerializer")
 """Kafka's serializers that leave text and bytes unchanged."""
 
@@ -49,10 +51,16 @@ def make_producer(
 
 
 def configs_of(
-    properties: Path | None = None, configs: Sequence[str] = (), *, bootstrap: str | None = None
+    properties: Path | None = None,
+    configs: Sequence[str] = (),
+    *,
+    bootstrap: str | None = None,
+    sends: bool = True,
 ) -> dict[str, str]:
     """The configs by dotted name; later sources take precedence, as for ``make_producer``.
 
+    Args:
+        sends: False for a command that sends no record of the user's: what the file has for records is left out.
     Raises:
         CommandError: the file or an option is invalid.
     """
@@ -62,6 +70,9 @@ def configs_of(
         raise CommandError(f"{properties} can't be read: {error.strerror}") from error
     except ConfigError as error:
         raise CommandError(one_line(error)) from error
+    if not sends:
+        for name in OF_RECORDS:
+            values.pop(name, None)
     values.update(_dotted(dict(map(_split, configs))))
     if bootstrap is not None:
         values["bootstrap.servers"] = bootstrap

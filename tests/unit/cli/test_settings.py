@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from aioproducer.cli.outcome import CommandError
-from aioproducer.cli.settings import make_producer
+from aioproducer.cli.settings import configs_of, make_producer
 
 
 @pytest.fixture
@@ -87,3 +87,14 @@ def test_serializers_that_leave_rows_as_they_are(name: str) -> None:
 def test_other_serializers_are_not_for_rows(name: str) -> None:
     with pytest.raises(CommandError, match=rf"value\.serializer={name} can't be used here: rows are sent as they are"):
         make_producer(configs=[f"value.serializer={name}"])
+
+
+def test_classes_for_records_of_a_java_program_do_not_matter_to_commands_that_send_none(tmp_path: Path) -> None:
+    path = tmp_path / "producer.properties"
+    path.write_text(
+        "bootstrap.servers=a:1\nkey.serializer=org.example.Own\nvalue_serializer=org.example.Own\n"
+        "partitioner.class=org.example.Own\ninterceptor.classes=org.example.Own\nlinger.ms=1\n"
+    )
+    assert configs_of(path, sends=False) == {"bootstrap.servers": "a:1", "linger.ms": "1"}
+    assert configs_of(path, ["key.serializer=given"], sends=False)["key.serializer"] == "given"
+    assert configs_of(path)["partitioner.class"] == "org.example.Own"
