@@ -49,6 +49,8 @@ LOST_STATE = frozenset((Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.UNKNOWN_PRODUCER
 """Codes that prove a numbered batch is not in the log; resending it in order, or an epoch bump, cures them."""
 IDENTITY_REFUSED = frozenset((Code.INVALID_PRODUCER_EPOCH, Code.INVALID_PRODUCER_ID_MAPPING))
 """The cluster has another epoch or id for this producer; in transactions the coordinator can say why."""
+RECORD_REFUSED = frozenset((Code.INVALID_RECORD, Code.INVALID_TIMESTAMP))
+"""Codes that prove, for a batch of one record, that the broker will never take it."""
 NUMBER_REFUSED = LOST_STATE | IDENTITY_REFUSED
 """Codes about the batch's id, epoch and sequence, which another batch with the same ones would get as well."""
 WARN_FROM_ATTEMPTS = 5
@@ -323,12 +325,14 @@ def of_batch(error: KafkaError, batch: ProducerBatch) -> KafkaError:
 def _refusal(batch: ProducerBatch, answer: PartitionProduceResponse, broker: object) -> BrokerError:
     kind = error_class(answer.error_code)
     told = f" ({excerpt(answer.error_message)})" if answer.error_message else ""
-    return broker_error(
+    error = broker_error(
         answer.error_code,
         f"{batch.topic}-{batch.partition}: {broker} answered {kind.name} to a batch of {batch.record_count:,} records "
         f"and {batch.wire_bytes:,} bytes, attempt {batch.attempts}: {kind.meaning}{told}",
         maybe_written=batch.maybe_written,
     )
+    error.record_refused = batch.record_count == 1 and error.code in RECORD_REFUSED
+    return error
 
 
 def _by_record(batch: ProducerBatch, error: KafkaError, named: dict[int, str | None]) -> dict[int, KafkaError] | None:
@@ -340,11 +344,10 @@ def _by_record(batch: ProducerBatch, error: KafkaError, named: dict[int, str | N
     shared = error_class(Code.INVALID_RECORD)(
         f"{where}: part of a batch with invalid records; this one was not among them", maybe_written=in_log
     )
-    return {
-        index: kind(
-            f"{where}: the broker refused the record: {excerpt(named[index] or kind.name)}", maybe_written=in_log
-        )
-        if index in named
-        else shared
-        for index in range(batch.record_count)
+    refused = {
+        index: kind(f"{where}: the broker refused the record: {excerpt(reason or kind.name)}", maybe_written=in_log)
+        for index, reason in named.items()
     }
+    for own in refused.values():
+        own.record_refused = True
+    return {index: refused.get(index, shared) for index in range(batch.record_count)}

@@ -47,7 +47,7 @@ Code decides by the class attributes, never by text:
 ``in_doubt``          the answer itself leaves open whether the records were appended
 
 and by ``maybe_written`` of the instance: False means that the record is certainly not in the log; True, that nobody
-knows.
+knows; and ``record_refused``, which tells a record that a broker refused from the others of its batch.
 """
 
 from __future__ import annotations
@@ -91,6 +91,9 @@ class KafkaError(Exception):
     """The partition of an admitted record that failed."""
     record_count: int | None = None
     """How many records ended with this error, if it stands for a whole batch (see DeliveryErrors)."""
+    record_refused: bool = False
+    """Whether a broker refused just this record, so that sending it again does not help; not if another one of its
+    batch may be to blame."""
 
     def __init__(self, message: str = "", *, maybe_written: bool = False) -> None:
         super().__init__(message)

@@ -24,6 +24,7 @@ Every error of the producer is a `KafkaError`. Decide by class, or by these attr
 | `application_recoverable` | start again from what was committed: after an abort, or with a new producer if `fatal` |
 | `in_doubt` | the answer itself leaves open whether the records were appended |
 | `maybe_written` | (set per instance) nobody knows whether the record is in the log; False: it certainly is not |
+| `record_refused` | (set per instance) a broker refused just this record, not others of its batch, and always will |
 
 No flag says whether to send a record again whose time ran out: see `maybe_written`.
 

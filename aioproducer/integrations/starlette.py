@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 
 from aioproducer import KafkaError, Producer, ProducerHealth, ProducerState, RecordTooLargeError, SerializationError
 from aioproducer.deadline import SECONDS_OR_NONE, in_seconds
-from aioproducer.errors import InvalidTopicError, TransactionStateError, WrongLoopError
+from aioproducer.errors import InvalidTopicError, SendManyError, TransactionStateError, WrongLoopError
 from aioproducer.extras import missing
 from aioproducer.integrations import sse
 from aioproducer.metadata import check_topic_name
@@ -232,7 +232,8 @@ OWN_FAULTS = (SerializationError, InvalidTopicError, TransactionStateError, Wron
 def add_error_handlers(app: Starlette) -> None:
     """Answer requests whose handler raised a KafkaError.
 
-    413 if the record was too large; 500 if the call can't succeed as it is (OWN_FAULTS); else 503.
+    413 if the record was too large; 500 if the call can't succeed as it is (OWN_FAULTS, or a broker refused just this
+    record); else 503. If a ``send_many`` failed for several reasons, 500 goes before 413, and 413 before 503.
 
     The answer names the error's class; its ``maybe_written`` says whether the record may still be in Kafka, so that
     trying again could duplicate it. The error's text, which names brokers and topics, goes only to the log.
@@ -243,15 +244,22 @@ def add_error_handlers(app: Starlette) -> None:
 async def _answer(request: Request, error: Exception) -> Response:
     logger.warning("%s %s: %s", request.method, request.url.path, str(error))
     maybe_written = getattr(error, "maybe_written", False)
-    if isinstance(error, RecordTooLargeError):
-        status = 413
-    elif isinstance(error, OWN_FAULTS) and not error.retriable:
-        status = 500
-    else:
-        status = 503
+    status = _status(error)
     detail = {"error": type(error).__name__, "maybe_written": maybe_written}
     headers = {"Retry-After": "1"} if status == 503 and not maybe_written else None
     return JSONResponse({"detail": detail}, status, headers)
+
+
+def _status(error: Exception) -> int:
+    if isinstance(error, SendManyError):
+        of_records = [own for _, own in error.result.errors] if error.result else []
+        among = {_status(each) for each in (*error.exceptions, *of_records)}
+        return next(status for status in (500, 413, 503) if status in among)
+    if isinstance(error, RecordTooLargeError):
+        return 413
+    if not isinstance(error, KafkaError) or error.record_refused:  # in a bulk call, its iterable may raise anything
+        return 500
+    return 500 if isinstance(error, OWN_FAULTS) and not error.retriable else 503
 
 
 # --- a producer's lifetime --------------------------------------------------------------------------------------------

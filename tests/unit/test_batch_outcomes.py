@@ -414,6 +414,10 @@ async def test_maybe_written_is_sticky() -> None:
 # --- errors of single records -----------------------------------------------------------------------------------------
 
 
+def refused(deliveries: list[Delivery]) -> list[bool]:
+    return [error.record_refused for delivery in deliveries if (error := delivery.exception()) is not None]
+
+
 async def test_one_named_record() -> None:
     """If the broker names one record, it gets the batch's error, and the others one that blames their batch."""
     bench = Bench()
@@ -424,6 +428,7 @@ async def test_one_named_record() -> None:
     assert "too old" in str(second)
     assert type(first) is type(third) is InvalidRecordError
     assert "not among them" in str(first)
+    assert refused(deliveries) == [False, True, False]
 
 
 async def test_several_named_records() -> None:
@@ -436,6 +441,24 @@ async def test_several_named_records() -> None:
     assert "first" in texts[0]
     assert "not among them" in texts[1]
     assert "INVALID_RECORD" in texts[2]
+    assert refused(deliveries) == [True, False, True]
+
+
+@pytest.mark.parametrize("code", [32, 87])
+@pytest.mark.parametrize("count", [1, 2])
+async def test_a_broker_that_names_no_record(code: int, count: int) -> None:
+    """It refuses the only record, or any of several."""
+    bench = Bench()
+    batch, deliveries = bench.sent(count)
+    bench.answer(batch, Answer(code))
+    assert refused(deliveries) == [count == 1] * count
+
+
+async def test_a_forbidden_topic_says_nothing_against_the_record() -> None:
+    bench = Bench()
+    batch, deliveries = bench.sent(1)
+    bench.answer(batch, Answer(29))
+    assert refused(deliveries) == [False]
 
 
 async def test_named_records_may_be_written_by_an_earlier_attempt() -> None:
@@ -798,6 +821,7 @@ async def test_named_records_tell_it_too() -> None:
     batch, deliveries = bench.sent(3)
     bench.answer(batch, Answer(Code.INVALID_RECORD, record_errors=[(1, "no")]))
     assert flags_of(deliveries) == {(True, False)}
+    assert refused(deliveries) == [False, True, False]
 
 
 async def test_lost_and_expired_records_tell_it_too() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from typing import Annotated, Any
 
@@ -20,8 +20,13 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from aioproducer import DeliveryErrors, KafkaError, Producer
-from aioproducer.errors import BootstrapError, InvalidTopicError, ProducerClosedError, WrongLoopError
+from aioproducer import Delivery, DeliveryErrors, KafkaError, Producer, Record
+from aioproducer.errors import (
+    BootstrapError,
+    InvalidTopicError,
+    ProducerClosedError,
+    WrongLoopError,
+)
 from aioproducer.integrations.fastapi import ProducerDep, health_router, producer_dependency
 from aioproducer.integrations.starlette import (
     add_error_handlers,
@@ -295,7 +300,21 @@ async def test_a_web_socket(cluster: FakeCluster) -> None:
         await producer.send("clicks", await socket.receive_text())
         await socket.close()
 
-    incoming = [{"type": "websocket.connect"}, {"type": "websocket.receive", "text": "said"}]
+    assert await talking(app, "said") == ["websocket.accept", "websocket.close"]
+    assert values(cluster, "clicks") == [b"said"]
+
+
+async def talking(app: Any, text: str) -> list[str]:
+    """Say this over a web socket; returns the types of the application's messages."""
+    incoming = [{"type": "websocket.connect"}, {"type": "websocket.receive", "text": text}]
+    sent: list[str] = []
+
+    async def receive() -> dict[str, Any]:
+        return incoming.pop(0)
+
+    async def send(message: Any) -> None:
+        sent.append(message["type"])
+
     async with app.router.lifespan_context(app) as state:
         scope = {
             "type": "websocket",
@@ -305,18 +324,8 @@ async def test_a_web_socket(cluster: FakeCluster) -> None:
             "state": state,
             "subprotocols": [],
         }
-
-        async def receive() -> dict[str, Any]:
-            return incoming.pop(0)
-
-        sent: list[Any] = []
-
-        async def send(message: Any) -> None:
-            sent.append(message["type"])
-
         await app(scope, receive, send)
-    assert sent == ["websocket.accept", "websocket.close"]
-    assert values(cluster, "clicks") == [b"said"]
+    return sent
 
 
 # --- in the background ------------------------------------------------------------------------------------------------
@@ -640,18 +649,85 @@ async def test_what_only_the_program_can_mend_is_not_to_be_tried_again(
         assert "Retry-After" not in answer.headers
 
 
+def broken() -> Iterator[bytes]:
+    raise ValueError("a bug")
+    yield b"tea"
+
+
 @pytest.mark.parametrize(
-    ("handler", "error", "configs"),
+    ("records", "status"),
     [
-        (pays, "TransactionTimeoutError", {"transactional_id": "shop", "max_block_ms": 100}),
-        (flushes, "FlushTimeoutError", {}),
-        (sends_several, "SendManyError", {}),
+        (lambda: ["x" * 2_000], 413),
+        (lambda: [5], 500),
+        (lambda: ["x" * 2_000, 5], 500),
+        (broken, 500),
+        (lambda: [Record("tea", timestamp_ms=1), "tea"], 500),
+        (lambda: ["tea"], 503),
+    ],
+    ids=["too large", "not encodable", "both", "an iterable that raises", "too old", "no permission"],
+)
+async def test_the_worst_record_of_a_bulk_call_decides(
+    cluster: FakeCluster, records: Callable[[], Any], status: int
+) -> None:
+    cluster.alter_configs("orders", {"message.timestamp.before.max.ms": 3_600_000})
+    if status == 503:
+        cluster.faults.fail("Produce", 29)
+    app = FastAPI(lifespan=producer_lifespan(make(cluster, max_request_size=1_000), topics=["orders"]))
+    add_error_handlers(app)
+
+    @app.post("/orders")
+    async def order(producer: ProducerDep) -> None:
+        await producer.send_many("orders", records())
+
+    async with serving(app) as client:
+        answer = await client.post("/orders")
+    detail = {"error": "SendManyError", "maybe_written": False}
+    assert (answer.status_code, answer.json()["detail"]) == (status, detail)
+    assert ("Retry-After" in answer.headers) is (status == 503)
+
+
+async def test_only_the_record_that_a_broker_refuses_is_not_to_be_tried_again(cluster: FakeCluster) -> None:
+    """The others of its batch fail with it, and would be taken without it."""
+    cluster.alter_configs("orders", {"message.timestamp.before.max.ms": 3_600_000})
+    app = FastAPI(lifespan=producer_lifespan(make(cluster, linger_ms=10), topics=["orders"]))
+    add_error_handlers(app)
+    submitted: list[Delivery] = []
+
+    @app.post("/submit")
+    async def submit(producer: ProducerDep) -> None:
+        submitted.append(producer.submit_nowait("orders", b"tea"))
+        submitted.append(producer.submit_nowait("orders", b"tea", timestamp_ms=1))
+        submitted.append(producer.submit_nowait("orders", b"tea"))
+
+    @app.get("/result")
+    async def result(number: int) -> None:
+        await submitted[number]
+
+    @app.post("/alone")
+    async def alone(producer: ProducerDep) -> None:
+        await producer.send("orders", b"tea", timestamp_ms=1)
+
+    async with serving(app) as client:
+        await client.post("/submit")
+        answers = [await client.get("/result", params={"number": number}) for number in range(3)]
+        answers.append(await client.post("/alone"))
+    assert [answer.status_code for answer in answers] == [503, 500, 503, 500]
+    assert ["Retry-After" in answer.headers for answer in answers] == [True, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("handler", "error", "configs", "status"),
+    [
+        (pays, "TransactionTimeoutError", {"transactional_id": "shop", "max_block_ms": 100}, 503),
+        (flushes, "FlushTimeoutError", {}, 503),
+        (sends_several, "SendManyError", {}, 500),
     ],
 )
 async def test_what_may_be_in_kafka_is_not_to_be_tried_again(
     cluster: FakeCluster,
     handler: Callable[[Producer, FakeCluster], Awaitable[None]],
     error: str,
+    status: int,
     configs: dict[str, Any],
 ) -> None:
     app = FastAPI(lifespan=producer_lifespan(make(cluster, **configs), topics=["orders"], close_timeout=0.1))
@@ -663,7 +739,7 @@ async def test_what_may_be_in_kafka_is_not_to_be_tried_again(
 
     async with serving(app) as client:
         answer = await client.post("/orders")
-        assert (answer.status_code, answer.json()["detail"]) == (503, {"error": error, "maybe_written": True})
+        assert (answer.status_code, answer.json()["detail"]) == (status, {"error": error, "maybe_written": True})
         assert "Retry-After" not in answer.headers
         cluster.faults.clear()
     assert values(cluster, "orders") == [b"tea"]
