@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 
 from aioproducer import KafkaError, Producer, ProducerHealth, ProducerState, RecordTooLargeError, SerializationError
 from aioproducer.deadline import SECONDS_OR_NONE, in_seconds
-from aioproducer.errors import InvalidTopicError, SendManyError, TransactionStateError, WrongLoopError
+from aioproducer.errors import InvalidTopicError, SendManyError, TransactionStateError, WrongLoopError, excerpt
 from aioproducer.extras import missing
 from aioproducer.integrations import sse
 from aioproducer.metadata import check_topic_name
@@ -236,13 +236,17 @@ def add_error_handlers(app: Starlette) -> None:
     record); else 503. If a ``send_many`` failed for several reasons, 500 goes before 413, and 413 before 503.
 
     The answer names the error's class; its ``maybe_written`` says whether the record may still be in Kafka, so that
-    trying again could duplicate it. The error's text, which names brokers and topics, goes only to the log.
+    trying again could duplicate it. The error's text, which names brokers and topics, goes only to the log. Web sockets
+    have no such answer: there the error reaches the server.
     """
     app.add_exception_handler(KafkaError, _answer)
 
 
 async def _answer(request: Request, error: Exception) -> Response:
-    logger.warning("%s %s: %s", request.method, request.url.path, str(error))
+    if request.scope["type"] == "websocket":  # for which frameworks call this too
+        raise error
+    # Not request.url: it can't be made of every request. Paths are decoded, and may hold anything.
+    logger.warning("%s %s: %s", request.method, excerpt(request.scope["path"]), str(error))
     maybe_written = getattr(error, "maybe_written", False)
     status = _status(error)
     detail = {"error": type(error).__name__, "maybe_written": maybe_written}

@@ -25,6 +25,7 @@ from aioproducer.errors import (
     BootstrapError,
     InvalidTopicError,
     ProducerClosedError,
+    TopicAuthorizationFailedError,
     WrongLoopError,
 )
 from aioproducer.integrations.fastapi import ProducerDep, health_router, producer_dependency
@@ -302,6 +303,21 @@ async def test_a_web_socket(cluster: FakeCluster) -> None:
 
     assert await talking(app, "said") == ["websocket.accept", "websocket.close"]
     assert values(cluster, "clicks") == [b"said"]
+
+
+async def test_a_web_socket_whose_record_fails(cluster: FakeCluster) -> None:
+    """There is no response to give: the error reaches the server, which closes the connection."""
+    app = FastAPI(lifespan=producer_lifespan(make(cluster)))
+    add_error_handlers(app)
+    cluster.faults.fail("Produce", 29)
+
+    @app.websocket("/")
+    async def talk(socket: WebSocket, producer: ProducerDep) -> None:
+        await socket.accept()
+        await producer.send("clicks", await socket.receive_text())
+
+    with pytest.raises(TopicAuthorizationFailedError):
+        await talking(app, "said")
 
 
 async def talking(app: Any, text: str) -> list[str]:
@@ -759,3 +775,38 @@ async def test_an_answer_shows_no_address(cluster: FakeCluster, caplog: pytest.L
         answer = await client.post("/orders", params={"item": "tea"})
     assert answer.json() == {"detail": {"error": "TopicAuthorizationFailedError", "maybe_written": False}}
     assert "orders-0" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("path", "query"),
+    [("/orders/\x1b[2J\x1b]0;owned\x07", b""), ("/orders/a\nERROR all is lost", b""), ("/orders/tea", b"\xff")],
+    ids=["escapes", "line break", "query that is not UTF-8"],
+)
+async def test_a_client_can_not_write_into_the_log(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture, path: str, query: bytes
+) -> None:
+    """Servers decode the path; a line about the failure has one line, and nothing that a terminal would obey."""
+    cluster.faults.fail("Produce", 29)
+    app = FastAPI(lifespan=producer_lifespan(make(cluster)))
+    add_error_handlers(app)
+
+    @app.get("/orders/{item}")
+    async def order(item: str, producer: ProducerDep) -> None:
+        await producer.send("orders", item)
+
+    statuses: list[int] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request"}
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+
+    async with app.router.lifespan_context(app) as state:
+        scope = {"type": "http", "method": "GET", "path": path, "query_string": query, "headers": [], "state": state}
+        await app(scope, receive, send)
+    assert statuses == [503]
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "aioproducer.integrations"]
+    assert line.startswith("GET /orders/")
+    assert line.isprintable()
