@@ -12,7 +12,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from aioproducer import BatchResult, KafkaError, Producer, Record, RecordMetadata
@@ -37,11 +37,22 @@ Buffer = bytes | bytearray | memoryview
 Pairs = list[tuple[str, bytes | None]]
 
 
-class _Headers(Pairs):
-    """Headers of a record seen by this interceptor."""
+@dataclass(eq=False, slots=True)
+class _Begun:
+    """A record whose end is still to come."""
 
-    begun: tuple[float, str] | None = None
-    """Start time and topic, if no context was injected: no SDK for spans, or no propagator."""
+    by: Tracing
+    own: bytes | None
+    """The context in its headers; None if none was injected: no SDK for spans, or no propagator."""
+    span: Span | None
+    started_s: float
+    topic: str
+
+
+class _Headers(Pairs):
+    """Headers of a record seen by an interceptor of this class."""
+
+    begun: _Begun | None = None
 
 
 class _AsPairs(Setter[Pairs]):
@@ -64,6 +75,7 @@ class _Bulk:
         self.span = span
         self.outer = outer
         """The call whose iterable made this one."""
+        self.ended = False
 
 
 class Tracing:
@@ -110,7 +122,7 @@ class Tracing:
         self._client_id: str | None = None
         self._bulk: ContextVar[_Bulk | None] = ContextVar("aioproducer_bulk", default=None)
         # By the context in the record's headers: one set by the program may occur more than once.
-        self._open: dict[bytes, list[tuple[Span | None, float, str]]] = {}
+        self._open: dict[bytes, dict[_Begun, None]] = {}
 
     # --- what the producer calls --------------------------------------------------------------------------------------
 
@@ -127,6 +139,8 @@ class Tracing:
         headers = _Headers(_pairs(record.headers))
         topic = record.topic or ""
         bulk = self._bulk.get()
+        if bulk is not None and bulk.ended:  # a task that began during the call inherited it
+            bulk = None
         own = _context_of(headers)
         span: Span | None = None
         if bulk is not None:
@@ -138,33 +152,27 @@ class Tracing:
         else:
             theirs = trace.get_current_span(propagate.extract(headers, getter=_OfPairs())).get_span_context()
             span = self._start(record, topic, SpanKind.CLIENT, [Link(theirs)] if theirs.is_valid else [])
+        headers.begun = begun = _Begun(self, own, span, time.monotonic(), topic)
         if own is not None:
-            self._open.setdefault(own, []).append((span, time.monotonic(), topic))
-        else:
-            headers.begun = time.monotonic(), topic
-            if span is not None:
-                span.end()  # a later interceptor may replace these headers, and the span would never end
+            self._open.setdefault(own, {})[begun] = None
+        elif span is not None:
+            span.end()  # a later interceptor may replace these headers, and the span would never end
+            begun.span = None
         return replace(record, headers=headers)
 
     def on_acknowledgement(self, metadata: RecordMetadata | None, error: KafkaError | None, headers: Any) -> None:
         """End it."""
-        span: Span | None = None
-        own = _context_of(_pairs(headers))
-        if own is not None and (waiting := self._open.get(own)):
-            span, started_s, topic = waiting.pop(0)
-            if not waiting:
-                del self._open[own]
-        elif isinstance(headers, _Headers) and headers.begun is not None:
-            started_s, topic = headers.begun
-        else:
+        begun = self._taken(headers)
+        if begun is None:
             return
-        measured: dict[str, str | int] = {**self._attributes, "messaging.destination.name": topic}
+        span = begun.span
+        measured: dict[str, str | int] = {**self._attributes, "messaging.destination.name": begun.topic}
         if metadata is not None:
             measured["messaging.destination.partition.id"] = str(metadata.partition)
         if error is not None:
             measured["error.type"] = error.name
         self._sent.add(1, measured)
-        self._duration.record(time.monotonic() - started_s, measured)
+        self._duration.record(time.monotonic() - begun.started_s, measured)
         if span is not None:
             if metadata is not None:
                 span.set_attribute("messaging.destination.partition.id", str(metadata.partition))
@@ -186,6 +194,7 @@ class Tracing:
         if bulk is None:
             return
         self._bulk.set(bulk.outer)
+        bulk.ended = True
         if result is not None:
             bulk.span.set_attribute("messaging.batch.message_count", result.acked + result.failed)
         _end(bulk.span, error)
@@ -193,10 +202,28 @@ class Tracing:
     def close(self) -> None:
         """End spans the producer can no longer report on."""
         for waiting in self._open.values():
-            for span, _, _ in waiting:
-                if span is not None:
-                    span.end()
+            for begun in waiting:
+                if begun.span is not None:
+                    begun.span.end()
         self._open.clear()
+
+    def _taken(self, headers: Any) -> _Begun | None:
+        """The record with these headers, which has ended; by its context alone if an interceptor replaced them."""
+        begun = headers.begun if isinstance(headers, _Headers) else None
+        if begun is not None and begun.by is not self:
+            begun = None
+        own = begun.own if begun is not None else _context_of(_pairs(headers))
+        if own is None:
+            return begun
+        waiting = self._open.get(own)
+        if not waiting or (begun is not None and begun not in waiting):
+            return None
+        if begun is None:
+            begun = next(iter(waiting))
+        del waiting[begun]
+        if not waiting:
+            del self._open[own]
+        return begun
 
     # --- spans and contexts -------------------------------------------------------------------------------------------
 

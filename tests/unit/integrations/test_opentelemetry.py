@@ -6,6 +6,7 @@ import asyncio
 import gc
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow
@@ -186,6 +187,39 @@ async def test_a_context_of_its_own_stays(cluster: FakeCluster, telemetry: Telem
         assert format_span_id(link.context.span_id) == "0123456789abcdef"
 
 
+async def test_records_with_the_same_context_are_not_mixed_up(cluster: FakeCluster, telemetry: Telemetry) -> None:
+    """As where a program passes on the headers of what it consumed: the first record fails, after the second's end."""
+    cluster.create_topic("audit")
+    cluster.faults.fail("Produce", 29, topic="orders")
+    passed_on = {"traceparent": THEIRS.encode()}
+    async with producer_of(cluster, telemetry.tracing(), linger_ms=60_000, delivery_timeout_ms=120_000) as producer:
+        order = await producer.submit("orders", b"1", headers=passed_on)
+        await producer.send("audit", b"2", headers=passed_on)
+        assert not order.done()
+        with pytest.raises(KafkaError):
+            await producer.flush()
+    (failed,), (sent,) = telemetry.spans("send orders"), telemetry.spans("send audit")
+    assert failed.status.status_code is StatusCode.ERROR
+    assert sent.status.status_code is StatusCode.UNSET
+    assert dict(sent.attributes or {})["messaging.kafka.offset"] == 0
+
+
+async def test_a_later_interceptor_that_replaces_the_headers(cluster: FakeCluster, telemetry: Telemetry) -> None:
+    """The record is recognised by its context."""
+
+    class Stamping:
+        def on_send(self, record: Record) -> Record:
+            return replace(record, headers=[*(record.headers or ()), ("stamp", b"1")])  # type: ignore[misc]
+
+    tracing = telemetry.tracing()
+    async with Producer(bootstrap_servers=cluster.bootstrap_servers, interceptor_classes=[tracing, Stamping()]) as one:
+        for _ in range(2):
+            await one.send("orders", b"1", headers={"traceparent": THEIRS.encode()})
+        await one.send("orders", b"2")
+    offsets = [dict(span.attributes or {})["messaging.kafka.offset"] for span in telemetry.spans("send orders")]
+    assert offsets == [0, 1, 2]
+
+
 @pytest.mark.parametrize("kind", [bytearray, memoryview])
 async def test_a_context_in_whatever_bytes_the_producer_takes(
     cluster: FakeCluster, telemetry: Telemetry, caplog: pytest.LogCaptureFixture, kind: Callable[[bytes], Any]
@@ -285,6 +319,28 @@ async def test_send_many_in_the_iterable_of_another(cluster: FakeCluster, teleme
     assert [span.kind for span in (inner, outer, alone)] == [SpanKind.CLIENT, SpanKind.CLIENT, SpanKind.PRODUCER]
     assert (len(inner.links), len(outer.links)) == (3, 2)
     assert len(telemetry.spans("create orders")) == 5
+
+
+async def test_a_task_that_outlives_the_send_many_in_which_it_began(cluster: FakeCluster, telemetry: Telemetry) -> None:
+    """A task begun by the iterable has the context of the call; what it sends later is its own."""
+    async with producer_of(cluster, telemetry.tracing()) as producer:
+        ended = asyncio.Event()
+        tasks = []
+
+        async def work() -> None:
+            await ended.wait()
+            await producer.send("orders", b"later")
+
+        def records() -> Iterator[bytes]:
+            tasks.append(asyncio.create_task(work()))
+            yield b"1"
+
+        await producer.send_many("orders", records())
+        ended.set()
+        await tasks[0]
+    call, later = telemetry.spans("send orders")
+    assert (call.kind, later.kind) == (SpanKind.CLIENT, SpanKind.PRODUCER)
+    assert len(telemetry.spans("create orders")) == 1
 
 
 async def test_send_many_without_a_span_for_each_record(cluster: FakeCluster, telemetry: Telemetry) -> None:
