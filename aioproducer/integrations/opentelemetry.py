@@ -120,6 +120,8 @@ class Tracing:
         }
         self._of_spans = dict(self._attributes)
         self._client_id: str | None = None
+        self._running = 0
+        """Producers that share this interceptor."""
         self._bulk: ContextVar[_Bulk | None] = ContextVar("aioproducer_bulk", default=None)
         # By the context in the record's headers: one set by the program may occur more than once.
         self._open: dict[bytes, dict[_Begun, None]] = {}
@@ -128,6 +130,7 @@ class Tracing:
 
     def on_start(self, client_id: str) -> None:
         """Set the client id on spans, not on measurements, per the conventions; omitted for several clients."""
+        self._running += 1
         if self._client_id is None:
             self._client_id = client_id
             self._of_spans = {"messaging.client.id": client_id, **self._attributes}
@@ -200,7 +203,10 @@ class Tracing:
         _end(bulk.span, error)
 
     def close(self) -> None:
-        """End spans the producer can no longer report on."""
+        """End spans the producer can no longer report on, if it is the last that shares this interceptor."""
+        self._running = max(0, self._running - 1)
+        if self._running:
+            return
         for waiting in self._open.values():
             for begun in waiting:
                 if begun.span is not None:

@@ -159,6 +159,21 @@ async def test_the_span_lasts_until_the_acknowledgement(cluster: FakeCluster, te
         assert dict(span.attributes or {})["messaging.kafka.message.tombstone"] is True
 
 
+async def test_spans_outlive_another_producer_that_shares_the_interceptor(
+    cluster: FakeCluster, telemetry: Telemetry
+) -> None:
+    """As at the end of an application with two producers, of which one is closed first."""
+    tracing = telemetry.tracing()
+    configs = {"linger_ms": 60_000, "delivery_timeout_ms": 120_000}
+    async with producer_of(cluster, tracing, **configs) as longer:
+        async with producer_of(cluster, tracing):
+            await longer.submit("orders", b"value")
+        assert telemetry.spans("send orders") == []
+    (span,) = telemetry.spans("send orders")
+    assert dict(span.attributes or {})["messaging.kafka.offset"] == 0
+    assert len(telemetry.measured("messaging.client.sent.messages")) == 1
+
+
 async def test_many_at_once_are_not_mixed_up(cluster: FakeCluster, telemetry: Telemetry) -> None:
     cluster.create_topic("many", 5)
     async with producer_of(cluster, telemetry.tracing()) as producer:
