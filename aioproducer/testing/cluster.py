@@ -338,14 +338,24 @@ class KafkaCluster(AccessAdmin):
     # --- starting
 
     def _start_on(self, runtime: Runtime) -> None:
-        directory = self._make_directory()
         remove = self._chosen_directory is None
-        self._up = Brokers(runtime, directory, remove=remove, jvm_options=self._jvm_options, listener=OWN_LISTENER)
+        where: Path | str = self._chosen_directory or "a temporary directory"
         try:
-            _retry_while_ports_are_taken(self._start_new)
-        except BaseException:
-            self.stop()
-            raise
+            directory = where = self._make_directory()
+            try:
+                self._up = Brokers(
+                    runtime, directory, remove=remove, jvm_options=self._jvm_options, listener=OWN_LISTENER
+                )
+                _retry_while_ports_are_taken(self._start_new)
+            except BaseException:
+                self.stop()
+                if remove:  # nothing else does if the supervisor could not be started
+                    shutil.rmtree(directory, ignore_errors=True)
+                raise
+        except OSError as error:
+            raise ClusterError(
+                f"the cluster can't be made in {where}: {error}. TMPDIR, or directory=, chooses another place."
+            ) from error
 
     def _make_directory(self) -> Path:
         if self._chosen_directory is None:

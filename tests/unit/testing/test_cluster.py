@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
+import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -92,3 +94,25 @@ def test_a_relative_class_path_begins_where_this_process_is(monkeypatch: pytest.
     monkeypatch.setattr(KafkaCluster, "_start_on", lambda _, runtime: runtimes.append(runtime))
     KafkaCluster(class_path=[Path("plugins"), Path("/opt/plugin.jar")]).start()
     assert [one.class_path for one in runtimes] == [(Path.cwd() / "plugins", Path("/opt/plugin.jar"))]
+
+
+def no_space(*_: object, **__: object) -> str:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("step", ["directory", "process", "file"])
+def test_a_disk_without_room_is_a_cluster_error_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, step: str
+) -> None:
+    """Whatever fails: the fixtures show the reason without a traceback."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    target, name = {
+        "directory": (tempfile, "mkdtemp"),
+        "process": (cluster, "Brokers"),
+        "file": (cluster, "render"),
+    }[step]
+    monkeypatch.setattr(target, name, no_space)
+    monkeypatch.setattr(cluster, "prepare", lambda *_: Runtime(Java(Path("/java"), (25,)), KafkaJars("4.3.1", ())))
+    with pytest.raises(ClusterError, match=r"in .*: \[Errno 28\] No space left on device.*TMPDIR"):
+        KafkaCluster().start()
+    assert not list(tmp_path.glob("aioproducer-kafka-*"))
