@@ -212,13 +212,15 @@ def metrics_response(
     name: str = DEFAULT_NAME,
 ) -> StreamingResponse:
     """The response of such a route, for routes of your own, such as those that need a login."""
-    events = sse.metrics_events(
+    events: AsyncIterator[str] | tuple[()] = sse.metrics_events(
         producer_of(connection, name),
         interval=interval,
         extra=extra,
         ended=sse.server_is_ending,
         health=health_of,
     )
+    if connection.scope.get("method") == "HEAD":  # which Starlette adds to GET: without a body, nothing would end it
+        events = ()
     return StreamingResponse(events, headers=sse.HEADERS, media_type=sse.MEDIA_TYPE)
 
 

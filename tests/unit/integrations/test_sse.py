@@ -207,6 +207,17 @@ async def test_applications_serve_it(cluster: FakeCluster, framework: str) -> No
     assert headers[b"cache-control"] == b"no-store"
 
 
+async def test_a_request_for_the_head_alone_ends(cluster: FakeCluster) -> None:
+    """Starlette's routes answer HEAD too; a stream would occupy its connection, on which the client sees nothing."""
+    lifespan = starlette.producer_lifespan(lambda: Producer(bootstrap_servers=cluster.bootstrap_servers))
+    app = Starlette(routes=starlette.metrics_routes("/live"), lifespan=lifespan)
+    transport = httpx.ASGITransport(app=app)
+    async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://t") as client:
+        answer = await asyncio.wait_for(client.head("/live"), PATIENCE_S)
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert answer.headers["content-type"].startswith("text/event-stream")
+
+
 async def test_uvicorn_ends_with_streams_open(cluster: FakeCluster) -> None:
     """It would wait for them forever; instead they end properly, so that no client sees a broken response."""
     (port,) = free_ports(1, random.Random())
