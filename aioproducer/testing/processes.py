@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import select
+import shutil
 import subprocess
 import sys
 import threading
@@ -45,7 +46,7 @@ class Processes:
         self._input = b""
         self._last_id = 0
         self._exit_codes: dict[str, int] = {}
-        self._finalizer = weakref.finalize(self, _end_supervisor, self._supervisor, self._owner_pid)
+        self._finalizer = weakref.finalize(self, _end_supervisor, self._supervisor, self._owner_pid, directory)
         _all.add(self)
 
     def start(self, name: str, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, log: Path) -> int:
@@ -156,7 +157,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
         data = data[os.write(descriptor, data) :]
 
 
-def _end_supervisor(supervisor: subprocess.Popen[bytes], owner_pid: int) -> None:
+def _end_supervisor(supervisor: subprocess.Popen[bytes], owner_pid: int, directory: Path | None) -> None:
     """Close the pipe, upon which the supervisor kills its children, and wait for it."""
     if os.getpid() != owner_pid:
         return
@@ -168,6 +169,8 @@ def _end_supervisor(supervisor: subprocess.Popen[bytes], owner_pid: int) -> None
         pass
     supervisor.stdout.close()
     supervisor.wait()
+    if directory is not None:  # still there if the supervisor was killed
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 _all: weakref.WeakSet[Processes] = weakref.WeakSet()

@@ -254,7 +254,10 @@ def _has_ended(pid: int) -> bool:
 
 
 def test_a_lost_supervisor_is_said_to_be_lost(tmp_path: Path) -> None:
-    processes = Processes()
+    """The directory, which it can't remove any more, goes all the same."""
+    directory = tmp_path / "own"
+    directory.mkdir()
+    processes = Processes(directory)
     start(processes, tmp_path, "a", "exec sleep 1000")
     os.kill(processes._supervisor.pid, signal.SIGKILL)
     try:
@@ -264,6 +267,7 @@ def test_a_lost_supervisor_is_said_to_be_lost(tmp_path: Path) -> None:
             processes.signal("a", signal.SIGTERM)
     finally:
         processes.close()
+    assert not directory.exists()
 
 
 def test_the_supervisor_answers_every_command(tmp_path: Path) -> None:
