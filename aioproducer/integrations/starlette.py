@@ -19,7 +19,15 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
-from aioproducer import KafkaError, Producer, ProducerHealth, ProducerState, RecordTooLargeError, SerializationError
+from aioproducer import (
+    DeliveryErrors,
+    KafkaError,
+    Producer,
+    ProducerHealth,
+    ProducerState,
+    RecordTooLargeError,
+    SerializationError,
+)
 from aioproducer.deadline import SECONDS_OR_NONE, in_seconds
 from aioproducer.errors import InvalidTopicError, SendManyError, TransactionStateError, WrongLoopError, excerpt
 from aioproducer.extras import missing
@@ -248,12 +256,18 @@ async def _answer(request: Request, error: Exception) -> Response:
     if request.scope["type"] == "websocket":  # for which frameworks call this too
         raise error
     # Not request.url: it can't be made of every request. Paths are decoded, and may hold anything.
-    logger.warning("%s %s: %s", request.method, excerpt(request.scope["path"]), str(error))
+    logger.warning("%s %s: %s", request.method, excerpt(request.scope["path"]), excerpt(_text(error), 1_000))
     maybe_written = getattr(error, "maybe_written", False)
     status = _status(error)
     detail = {"error": type(error).__name__, "maybe_written": maybe_written}
     headers = {"Retry-After": "1"} if status == 503 and not maybe_written else None
     return JSONResponse({"detail": detail}, status, headers)
+
+
+def _text(error: Exception) -> str:
+    if isinstance(error, DeliveryErrors) and error.__cause__ is None:  # its own text only counts
+        return f"{error}, the first: {error.exceptions[0]}"
+    return str(error)
 
 
 def _status(error: Exception) -> int:

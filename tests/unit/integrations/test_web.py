@@ -702,6 +702,49 @@ async def test_the_worst_record_of_a_bulk_call_decides(
     assert ("Retry-After" in answer.headers) is (status == 503)
 
 
+async def test_the_log_has_the_reason_why_a_bulk_call_failed(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not only how many records were not delivered."""
+    cluster.faults.fail("Produce", 29)
+    app = FastAPI(lifespan=producer_lifespan(make(cluster)))
+    add_error_handlers(app)
+
+    @app.post("/orders")
+    async def order(producer: ProducerDep) -> None:
+        await producer.send_many("orders", ["tea"])
+
+    async with serving(app) as client:
+        await client.post("/orders")
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "aioproducer.integrations"]
+    assert "1 of 1 records were not delivered" in line
+    assert "orders-0: node 1" in line
+    assert "TOPIC_AUTHORIZATION_FAILED" in line
+
+
+def parsed(item: str) -> bytes:
+    raise ValueError(f"not an order: {item}")
+
+
+async def test_an_error_of_an_iterable_can_not_write_into_the_log(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may quote what a client has sent."""
+    app = FastAPI(lifespan=producer_lifespan(make(cluster)))
+    add_error_handlers(app)
+
+    @app.post("/orders")
+    async def order(item: str, producer: ProducerDep) -> None:
+        await producer.send_many("orders", map(parsed, [item]))
+
+    async with serving(app) as client:
+        await client.post("/orders", params={"item": "\x1b[2J\nERROR all is lost"})
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "aioproducer.integrations"]
+    assert "stopped after 0 records: ValueError: not an order: " in line
+    assert line.count("all is lost") == 1
+    assert line.isprintable()
+
+
 async def test_only_the_record_that_a_broker_refuses_is_not_to_be_tried_again(cluster: FakeCluster) -> None:
     """The others of its batch fail with it, and would be taken without it."""
     cluster.alter_configs("orders", {"message.timestamp.before.max.ms": 3_600_000})
