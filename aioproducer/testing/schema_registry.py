@@ -8,9 +8,12 @@ returned. It does not check compatibility: a test that needs a refusal requests 
 from __future__ import annotations
 
 import base64
+import errno
 import json
+import random
 import socket
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -18,6 +21,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from aioproducer.testing.ports import free_ports, give_back
 from aioproducer.testing.registry_store import RegistryRefusal, RegistryStore
 
 
@@ -66,10 +70,24 @@ class FakeSchemaRegistry:
         """Listen on a free port of the loopback interface; after ``stop``, on the same port, with the same content."""
         if self._server is None:
             self._stopped.clear()
-            self._server = _Server(self, self._port)
+            self._server = _Server(self, self._port) if self._port else self._listening()
             self._port = self._server.server_address[1]
             threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
         return self
+
+    def _listening(self) -> _Server:
+        """A server on a port that no client gets for an outgoing connection while the registry is stopped."""
+        while True:
+            (port,) = free_ports(1, random.SystemRandom())
+            try:
+                server = _Server(self, port)
+            except OSError as error:
+                give_back([port])
+                if error.errno != errno.EADDRINUSE:
+                    raise
+            else:
+                weakref.finalize(self, give_back, [port])
+                return server
 
     def stop(self) -> None:
         """Close the port and every connection."""

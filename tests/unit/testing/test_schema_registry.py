@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import urllib.error
 import urllib.request
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +14,8 @@ import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient, ServerConfig
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-from aioproducer.testing import FakeSchemaRegistry
+from aioproducer.testing import FakeSchemaRegistry, ports
+from tests.unit.testing.test_ports import OfferedPorts
 
 SCHEMA = '{"type": "record", "name": "Order", "fields": []}'
 OTHER = '{"type": "record", "name": "Other", "fields": []}'
@@ -231,6 +234,19 @@ def test_stopped_and_started_again(client: Any, fake_schema_registry: FakeSchema
         client.get_subjects()
     fake_schema_registry.start()
     assert client.get_subjects() == ["a"]
+
+
+def test_its_port_is_none_that_an_outgoing_connection_gets() -> None:
+    """Or it could not come back while such a connection exists. Without the registry, others may have the port."""
+    with FakeSchemaRegistry() as registry:
+        port = int(registry.url.rpartition(":")[2])
+        assert ports.FIRST <= port <= ports.LAST
+    held = weakref.ref(registry)
+    assert port not in ports.free_ports(1, OfferedPorts(port))
+    del registry
+    gc.collect()
+    assert held() is None
+    assert ports.free_ports(1, OfferedPorts(port)) == [port]
 
 
 def test_bodies_that_are_no_json(fake_schema_registry: FakeSchemaRegistry) -> None:
