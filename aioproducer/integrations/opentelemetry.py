@@ -22,7 +22,7 @@ from aioproducer.metrics import NAMES
 
 try:
     from opentelemetry import context, metrics, propagate, trace
-    from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
+    from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, NoOpMeterProvider, Observation
     from opentelemetry.propagators.textmap import Getter, Setter
     from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, TracerProvider
 except ModuleNotFoundError as _error:
@@ -262,15 +262,22 @@ class Tracing:
 
 
 def observe(producer: Producer, *, meter_provider: MeterProvider | None = None) -> None:
-    """Expose all metrics of ``Producer.metrics()`` as observable instruments.
+    """Expose all metrics of ``Producer.metrics()`` as observable instruments; call it for each of several producers.
 
     They are named ``kafka.producer.<Java's name>``, ``kafka.producer.topic.`` and ``kafka.producer.node.`` with ``.``
     for ``-``, with the attribute ``messaging.client.id``, and ``messaging.destination.name`` or
     ``messaging.kafka.node.id``. Names that end in ``-total`` in Java are counters, all others gauges. The exporter
     reads them in its own thread, while the program holds the producer: no instrument keeps it alive.
     """
-    meter = metrics.get_meter(SCOPE, meter_provider=meter_provider)
-    latest = _Latest(producer)
+    key = _GLOBAL if meter_provider is None or meter_provider is metrics.get_meter_provider() else meter_provider
+    latest = _observed.get(key)
+    if latest is None:
+        latest = _observed[key] = _Latest()
+        _create_instruments(metrics.get_meter(SCOPE, meter_provider=meter_provider), latest)
+    latest.add(producer)
+
+
+def _create_instruments(meter: Meter, latest: _Latest) -> None:
     for group, names in NAMES.items():
         short = group.removesuffix("-metrics").replace("-", "_")
         for name in names:
@@ -283,38 +290,53 @@ def observe(producer: Producer, *, meter_provider: MeterProvider | None = None) 
 
 
 class _Latest:
-    """One snapshot serves all instruments of a collection.
+    """One snapshot of all producers serves all instruments of a collection.
 
-    Instruments can't be removed and live as long as their provider; those of a garbage-collected producer show nothing.
+    Instruments can't be removed and live as long as their provider, and a second one of the same name is ignored. So
+    one set of them shows all producers; those of a garbage-collected producer show nothing.
     """
 
     FRESH_S = 0.1
 
-    def __init__(self, producer: Producer) -> None:
-        self._producer = weakref.ref(producer)
+    def __init__(self) -> None:
+        self._producers: tuple[weakref.ref[Producer], ...] = ()
+        """Never changed, only replaced: an exporter's thread may be reading it."""
         self._taken_s = float("-inf")
+        self._taken_of: list[weakref.ref[Producer]] = []
         self._readings: dict[tuple[str, str], list[Observation]] = {}
+
+    def add(self, producer: Producer) -> None:
+        others = [each for each in self._producers if each() not in (None, producer)]
+        self._producers = (*others, weakref.ref(producer))
 
     def observer(self, group: str, name: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
         return lambda _: self._at_hand().get((group, name), [])
 
     def _at_hand(self) -> dict[tuple[str, str], list[Observation]]:
-        producer = self._producer()
-        if producer is None:
-            return {}
-        now_s = time.monotonic()
-        if now_s - self._taken_s > self.FRESH_S:
+        living = [each for each in self._producers if each() is not None]
+        if living != self._taken_of or time.monotonic() - self._taken_s > self.FRESH_S:
             self._readings = {}
-            for reading in read(producer):
-                attributes = {"messaging.client.id": producer.client_id}
-                if "topic" in reading.labels:
-                    attributes["messaging.destination.name"] = reading.labels["topic"]
-                if "node_id" in reading.labels:
-                    attributes["messaging.kafka.node.id"] = reading.labels["node_id"]
-                observed = Observation(reading.value, attributes)
-                self._readings.setdefault((reading.group, reading.name), []).append(observed)
-            self._taken_s = time.monotonic()
+            for each in living:
+                producer = each()
+                if producer is not None:
+                    self._take(producer)
+            self._taken_of, self._taken_s = living, time.monotonic()
         return self._readings
+
+    def _take(self, producer: Producer) -> None:
+        for reading in read(producer):
+            attributes = {"messaging.client.id": producer.client_id}
+            if "topic" in reading.labels:
+                attributes["messaging.destination.name"] = reading.labels["topic"]
+            if "node_id" in reading.labels:
+                attributes["messaging.kafka.node.id"] = reading.labels["node_id"]
+            observed = Observation(reading.value, attributes)
+            self._readings.setdefault((reading.group, reading.name), []).append(observed)
+
+
+_GLOBAL = NoOpMeterProvider()
+"""Stands for the global provider, which may be another object before it is set."""
+_observed: weakref.WeakKeyDictionary[MeterProvider, _Latest] = weakref.WeakKeyDictionary()
 
 
 def _pairs(headers: Any) -> Pairs:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import subprocess
+import sys
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -514,3 +517,58 @@ async def test_metrics_keep_no_producer(cluster: FakeCluster, telemetry: Telemet
     gc.collect()
     assert kept() is None
     assert not telemetry.measured("kafka.producer.record.send.total")
+
+
+async def test_metrics_of_several_producers(cluster: FakeCluster, telemetry: Telemetry) -> None:
+    """Also of one made later: a meter takes the callback of an instrument only once."""
+
+    def shown() -> dict[Any, float]:
+        found = telemetry.measured("kafka.producer.record.send.total")
+        return {dict(attributes)["messaging.client.id"]: point.value for attributes, point in found.items()}
+
+    for names in ("shop", "till"), ("later",):
+        async with AsyncExitStack() as stack:
+            for name in names:
+                producer = Producer(bootstrap_servers=cluster.bootstrap_servers, client_id=name)
+                await stack.enter_async_context(producer)
+                for _ in range(2):  # the second time has no effect
+                    observe(producer, meter_provider=telemetry.meters)
+                await producer.send("orders", b"value")
+            assert shown() == dict.fromkeys(names, 1)
+        del producer, stack
+        gc.collect()
+
+
+GLOBAL = """
+import asyncio
+from opentelemetry import metrics
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from aioproducer import Producer
+from aioproducer.integrations.opentelemetry import observe
+from aioproducer.testing import FakeCluster
+
+async def main(cluster):
+    reader = InMemoryMetricReader()
+    producers = [Producer(bootstrap_servers=cluster.bootstrap_servers, client_id=name) for name in "abc"]
+    observe(producers[0])
+    metrics.set_meter_provider(MeterProvider([reader]))
+    observe(producers[1])
+    observe(producers[2], meter_provider=metrics.get_meter_provider())
+    for producer in producers:
+        await producer.start()
+    (scope,) = reader.get_metrics_data().resource_metrics[0].scope_metrics
+    (found,) = (each for each in scope.metrics if each.name == "kafka.producer.record.send.total")
+    print(*(each.attributes["messaging.client.id"] for each in found.data.data_points))
+    for producer in producers:
+        await producer.close()
+
+with FakeCluster(1) as cluster:
+    asyncio.run(main(cluster))
+"""
+
+
+def test_the_global_provider_may_be_set_between() -> None:
+    """As where a module observes its producer before the program sets OpenTelemetry up."""
+    found = subprocess.run([sys.executable, "-c", GLOBAL], capture_output=True, text=True, timeout=60)
+    assert (found.stdout.split(), found.stderr) == (["a", "b", "c"], "")
