@@ -358,6 +358,12 @@ class KafkaCluster(AccessAdmin):
             ) from error
 
     def _make_directory(self) -> Path:
+        parent = self._chosen_directory or Path(tempfile.gettempdir())
+        if "," in str(parent.absolute()):
+            raise ClusterError(
+                f"{parent} has a comma, and Kafka would take it for two directories. TMPDIR, or directory=, chooses "
+                "another place."
+            )
         if self._chosen_directory is None:
             return Path(tempfile.mkdtemp(prefix="aioproducer-kafka-"))
         directory = self._chosen_directory.absolute()

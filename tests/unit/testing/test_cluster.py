@@ -116,3 +116,15 @@ def test_a_disk_without_room_is_a_cluster_error_and_leaves_nothing(
     with pytest.raises(ClusterError, match=r"in .*: \[Errno 28\] No space left on device.*TMPDIR"):
         KafkaCluster().start()
     assert not list(tmp_path.glob("aioproducer-kafka-*"))
+
+
+@pytest.mark.parametrize("is_chosen", [False, True])
+def test_a_comma_in_the_directory_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_chosen: bool) -> None:
+    """Brokers take it for a list, and say that a file is missing."""
+    place = tmp_path / "one,two"
+    place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    monkeypatch.setattr(cluster, "prepare", lambda *_: Runtime(Java(Path("/java"), (25,)), KafkaJars("4.3.1", ())))
+    with pytest.raises(ClusterError, match=r"one,two.* has a comma.*TMPDIR"):
+        KafkaCluster(directory=place / "own" if is_chosen else None).start()
+    assert not list(place.iterdir())
