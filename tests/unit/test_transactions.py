@@ -12,9 +12,11 @@ import pytest
 
 from aioproducer import (
     ConfigError,
+    KafkaError,
     PreparedTransaction,
     Producer,
     ProducerClosedError,
+    TransactionAbortedError,
     TransactionOutcomeUnknownError,
     TransactionStateError,
     TransactionTimeoutError,
@@ -109,6 +111,40 @@ async def test_an_abort_of_what_was_committed(cluster: FakeCluster) -> None:
     with pytest.raises(TransactionStateError, match="it was committed") as raised:
         await transactions.abort(one, bootstrap_servers=cluster.bootstrap_servers)
     assert raised.value.maybe_written
+
+
+@pytest.fixture(params=["4.3", "3.9", "2.8"])
+def any_cluster(request: pytest.FixtureRequest) -> Iterator[FakeCluster]:
+    """Of 3.9, before transactions V2; of 2.8, whose brokers can't describe transactions."""
+    with FakeCluster(1, version=request.param) as running:
+        running.create_topic("topic")
+        yield running
+
+
+@pytest.mark.parametrize("commits_first", [True, False])
+async def test_the_second_end_does_not_change_the_first(any_cluster: FakeCluster, commits_first: bool) -> None:
+    servers = {"bootstrap_servers": any_cluster.bootstrap_servers}
+    one = await prepared(any_cluster)
+    first, second = transactions.commit, transactions.abort
+    told: type[KafkaError] = TransactionStateError
+    if not commits_first:
+        first, second, told = transactions.abort, transactions.commit, TransactionAbortedError
+    await first(one, **servers)
+    await first(one, **servers)
+    with pytest.raises(told):
+        await second(one, **servers)
+    assert len(any_cluster.records("topic", read_committed=True)) == commits_first
+
+
+async def test_a_commit_and_an_abort_at_the_same_time(any_cluster: FakeCluster) -> None:
+    """Both find it open, one ends it: the other tells how it has ended."""
+    one = await prepared(any_cluster)
+    async with hurried_client(any_cluster, 10_000) as committing, hurried_client(any_cluster, 10_000) as aborting:
+        ends = await asyncio.gather(committing.commit(one), aborting.abort(one), return_exceptions=True)
+    committed = len(any_cluster.records("topic", read_committed=True)) == 1
+    assert [type(end) for end in ends] == (
+        [type(None), TransactionStateError] if committed else [TransactionAbortedError, type(None)]
+    )
 
 
 async def test_a_state_that_no_broker_knows_is_refused() -> None:
