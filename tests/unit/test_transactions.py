@@ -156,6 +156,24 @@ async def test_a_state_that_no_broker_knows_is_refused() -> None:
             assert await client.list_transactions(states=["Ongoing"]) == []
 
 
+async def test_a_coordinator_that_is_loading_is_asked_again(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its list would lack transactions."""
+    monkeypatch.setattr(transactions, "LOOK_AGAIN_S", 0.001)
+    one = await prepared(cluster)
+    fault = cluster.faults.fail("ListTransactions", "COORDINATOR_LOAD_IN_PROGRESS", times=2)
+    (listed,) = await transactions.list_transactions(bootstrap_servers=cluster.bootstrap_servers)
+    assert (listed.transactional_id, listed.state) == (one.transactional_id, "Ongoing")
+    assert not fault.active
+
+
+async def test_a_list_that_is_refused_says_by_whom(cluster: FakeCluster) -> None:
+    cluster.faults.fail("ListTransactions", "CLUSTER_AUTHORIZATION_FAILED")
+    with pytest.raises(KafkaError, match="node 1 answered CLUSTER_AUTHORIZATION_FAILED to ListTransactions"):
+        await transactions.list_transactions(bootstrap_servers=cluster.bootstrap_servers)
+
+
 async def test_one_str_is_no_collection_of_names(cluster: FakeCluster) -> None:
     """Its letters would count as names, and the transaction that it names would be aborted."""
     async with Producer(bootstrap_servers=cluster.bootstrap_servers, transactional_id="name") as producer:
