@@ -172,6 +172,7 @@ class FakeClient:
         self.wanted: list[int] = []
         self.retry_ms: int | None = None
         self.refusal: AuthenticationError | None = None
+        self.has_aborted = False
         self.max_in_flight = 5
 
     def free_connection(self, node_id: int, now_ms: int) -> FakeConnection | None:
@@ -190,6 +191,7 @@ class FakeClient:
         return self.refusal
 
     def abort_all(self) -> None:
+        self.has_aborted = True
         for connection in self.connections.values():
             for sent in connection.sent:
                 if sent.on_response is not None:
@@ -924,6 +926,7 @@ async def test_fail_all() -> None:
     assert not bench.accumulator.has_live_batches()
     assert bench.accumulator.pool.used_bytes == 0
     assert bench.progress > 0
+    assert bench.client.has_aborted
 
 
 # --- metrics ----------------------------------------------------------------------------------------------------------
