@@ -248,6 +248,20 @@ async def test_failure_leaves_no_gap() -> None:
     assert bench.sequences.epoch == 0
 
 
+async def test_batches_that_are_dropped_between_attempts_leave_no_gap() -> None:
+    """All of them pass their sequences on, the last first."""
+    bench = Bench()
+    dropped = [bench.sent() for _ in range(3)]
+    assert [batch.base_sequence for batch, _ in dropped] == [0, 3, 6]
+    for batch, _ in dropped:
+        bench.answer(batch, Answer(19))
+    bench.outcomes.drop_unsent(lambda batch: ProducerClosedError("dropped"), NOW, also_in_doubt=False)
+    assert failures([delivery for _, deliveries in dropped for delivery in deliveries]) == {ProducerClosedError}
+    assert bench.accumulator.pool.used_bytes == 0
+    assert bench.sent()[0].base_sequence == 0
+    assert bench.sequences.epoch == 0
+
+
 async def test_failure_in_doubt_bumps() -> None:
     """One that may have been written is followed by a new epoch."""
     bench = Bench()
