@@ -299,11 +299,12 @@ async def test_a_record_that_is_not_admitted(name: str) -> None:
     kind, call = REFUSED[name]
     async with FakeCluster(1, auto_create_topics=False) as cluster:
         cluster.create_topic("orders")
-        limits: dict[str, Any] = {"buffer_memory": 1_048_576, "max_block_ms": 50}
-        async with producer_of(cluster, **limits, max_in_flight_requests_per_connection=1) as producer:
+        limits: dict[str, Any] = {"buffer_memory": 1_048_576, "max_block_ms": 300, "request_timeout_ms": 10_000}
+        limits |= {"delivery_timeout_ms": 20_000, "max_in_flight_requests_per_connection": 1}
+        async with producer_of(cluster, **limits) as producer:
             await producer.partitions_for("orders")
             if name == "no memory":
-                cluster.faults.delay("Produce", 150)
+                cluster.faults.delay("Produce", 1_500)
                 await producer.submit("orders", bytes(900_000))
             with pytest.raises(kind) as caught:
                 await call(producer)

@@ -1103,9 +1103,9 @@ async def test_full_buffer(broker: ProducingBroker) -> None:
 async def test_buffer_stays_full(broker: ProducingBroker) -> None:
     """After max_block_ms a wait for memory fails; the error has the memory in use and the relevant configs."""
     broker.holding = True
-    async with producer_of(broker, buffer_memory=20_000, batch_size=16_384, max_block_ms=200) as producer:
+    async with producer_of(broker, buffer_memory=20_000, batch_size=16_384, max_block_ms=500) as producer:
         await producer.submit("orders", bytes(19_000))
-        message = r"within max_block_ms=200: 19,0\d\d of buffer_memory=20,000 bytes"
+        message = r"within max_block_ms=500: 19,0\d\d of buffer_memory=20,000 bytes"
         for call in producer.submit("orders", bytes(5000)), producer.send("orders", bytes(5000)), producer.ready():
             with pytest.raises(BufferExhaustedError, match=message) as caught:
                 await call

@@ -529,7 +529,7 @@ async def test_topics_that_are_no_plain_str(broker: ProducingBroker, configs: di
 async def test_what_can_be_no_partition_is_told_so(broker: ProducingBroker, configs: dict[str, Any]) -> None:
     """Also after a wait for a missing partition, and whatever it is."""
     records = [Record(b"v", partition=partition) for partition in (7, 2**31, "1", 1.5, True, -1)]  # type: ignore[arg-type]
-    async with producer_of(broker, max_block_ms=100, **configs) as producer:
+    async with producer_of(broker, max_block_ms=500, **configs) as producer:
         await producer.partitions_for("orders")
         result = await asyncio.wait_for(producer.send_many("orders", records, raise_on_error=False), PATIENCE_S)
     assert [type(error) for _, error in result.errors] == [MetadataTimeoutError] + 5 * [SerializationError]

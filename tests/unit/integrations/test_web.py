@@ -777,7 +777,7 @@ async def test_only_the_record_that_a_broker_refuses_is_not_to_be_tried_again(cl
 @pytest.mark.parametrize(
     ("handler", "error", "configs", "status"),
     [
-        (pays, "TransactionTimeoutError", {"transactional_id": "shop", "max_block_ms": 100}, 503),
+        (pays, "TransactionTimeoutError", {"transactional_id": "shop", "max_block_ms": 500}, 503),
         (flushes, "FlushTimeoutError", {}, 503),
         (sends_several, "SendManyError", {}, 500),
     ],

@@ -774,7 +774,7 @@ async def test_an_unanswered_request_ends_the_connection(broker: FakeBroker, own
 
 async def test_request_timeout_ms_is_the_default_deadline(broker: FakeBroker, owner: Owner) -> None:
     broker.silent(MetadataRequest)
-    connection = await owner.open(broker, request_timeout_ms=30)
+    connection = await owner.open(broker, request_timeout_ms=300)
     with pytest.raises(RequestTimedOutError):
         await connection.request(METADATA)
     await connection.wait_closed()

@@ -212,7 +212,7 @@ async def test_what_can_be_no_address_goes_to_no_proxy(host: str, port: int) -> 
     async with FakeBroker() as broker, ProxyServer(names={FAR: (broker.host, broker.port)}) as proxy:
         nowhere = MetadataResponseBroker(node_id=1, host=host, port=port)
         broker.on(MetadataRequest, lambda _: replace(broker.metadata(), brokers=[nowhere]))
-        configs = {"proxy_url": f"http://127.0.0.1:{proxy.port}", "max_block_ms": 200, "reconnect_backoff_ms": 10}
+        configs = {"proxy_url": f"http://127.0.0.1:{proxy.port}", "max_block_ms": 500, "reconnect_backoff_ms": 10}
         async with Producer(bootstrap_servers="kafka.invalid:9092", **configs) as producer:
             with pytest.raises(KafkaError):
                 await producer.send("orders", b"value")
