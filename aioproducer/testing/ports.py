@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import socket
 import tempfile
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TypeVar
 
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
+
+T = TypeVar("T")
 
 HOST = "127.0.0.1"
 FIRST, LAST = 20_000, 32_767
@@ -42,6 +46,18 @@ def free_ports(count: int, rng: random.Random) -> list[int]:
     give_back(ports)
     # On a machine this full, let the system choose, from the range of outgoing connections.
     return _from_system(count)
+
+
+def bound_to_free(bind: Callable[[int], T], rng: random.Random) -> T:
+    """What ``bind`` returns for a free port; another one is tried if it is taken meanwhile."""
+    while True:
+        (port,) = free_ports(1, rng)
+        try:
+            return bind(port)
+        except OSError as error:
+            give_back([port])
+            if error.errno != errno.EADDRINUSE:
+                raise
 
 
 def give_back(ports: Iterable[int]) -> None:

@@ -8,7 +8,6 @@ returned. It does not check compatibility: a test that needs a refusal requests 
 from __future__ import annotations
 
 import base64
-import errno
 import json
 import random
 import socket
@@ -21,7 +20,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from aioproducer.testing.ports import free_ports, give_back
+from aioproducer.testing.ports import bound_to_free, give_back
 from aioproducer.testing.registry_store import RegistryRefusal, RegistryStore
 
 
@@ -77,17 +76,9 @@ class FakeSchemaRegistry:
 
     def _listening(self) -> _Server:
         """A server on a port that no client gets for an outgoing connection while the registry is stopped."""
-        while True:
-            (port,) = free_ports(1, random.SystemRandom())
-            try:
-                server = _Server(self, port)
-            except OSError as error:
-                give_back([port])
-                if error.errno != errno.EADDRINUSE:
-                    raise
-            else:
-                weakref.finalize(self, give_back, [port])
-                return server
+        server = bound_to_free(lambda port: _Server(self, port), random.SystemRandom())
+        weakref.finalize(self, give_back, [server.server_address[1]])
+        return server
 
     def stop(self) -> None:
         """Close the port and every connection."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import random
 import socket
@@ -15,7 +14,7 @@ from typing import Any, TypeVar
 from aioproducer.testing.errors import ClusterError
 from aioproducer.testing.fake.model import ClusterModel
 from aioproducer.testing.fake.session import Session
-from aioproducer.testing.ports import HOST, free_ports, give_back
+from aioproducer.testing.ports import HOST, bound_to_free, give_back
 
 READ_BYTES = 256 * 1024
 ACCEPT_TURNS = 5
@@ -112,14 +111,7 @@ class BrokerServers:
 
     def _bind_free(self) -> socket.socket:
         """Listen on a port that no client gets for an outgoing connection while its broker is stopped."""
-        while True:
-            (port,) = free_ports(1, self._rng)
-            try:
-                return socket.create_server((HOST, port))
-            except OSError as error:
-                give_back([port])
-                if error.errno != errno.EADDRINUSE:
-                    raise
+        return bound_to_free(lambda port: socket.create_server((HOST, port)), self._rng)
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
