@@ -32,7 +32,8 @@ LAYERS = (
     ),
     (
         "backoff", "cluster", "compression", "config", "errors_docs", "forks", "metadata_schedule", "metrics",
-        "oauth_token", "partitioners", "protocol", "refusals", "serializers", "start_count", "telemetry", "transaction",
+        "oauth_token", "partitioners", "protocol", "refusals", "serializers", "start_count", "strict_json",
+        "telemetry", "transaction",
     ),
     ("net",),
     (

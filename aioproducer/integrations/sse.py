@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -16,6 +15,7 @@ from typing import Any
 
 from aioproducer import Producer, ProducerHealth, ProducerState
 from aioproducer.deadline import in_seconds
+from aioproducer.strict_json import without_nan
 
 MEDIA_TYPE = "text/event-stream"
 HEADERS: Mapping[str, str] = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -81,7 +81,7 @@ async def _events(
         event = snapshot(producer, health(producer))
         if extra is not None:
             event.update(extra())
-        yield f"data: {json.dumps(_without_nan(event), separators=(',', ':'))}\n\n"
+        yield f"data: {json.dumps(without_nan(event), separators=(',', ':'))}\n\n"
         due = time.monotonic() + interval_s
         left = max(interval_s, 0.0)
         while left >= 0:
@@ -115,12 +115,3 @@ def server_is_ending() -> bool:
     """
     server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
     return getattr(server, "should_exit", False) is True
-
-
-def _without_nan(value: Any) -> Any:
-    """JSON has no NaN."""
-    if isinstance(value, dict):
-        return {name: _without_nan(one) for name, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_without_nan(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -13,6 +12,7 @@ from rich.text import Text
 
 from aioproducer.cli.perf.latency import Bucket, Histogram
 from aioproducer.cli.perf.load import Stats
+from aioproducer.strict_json import without_nan
 from aioproducer.version import VERSION
 
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9, 99.99)
@@ -77,18 +77,11 @@ class Result:
             "intervals": [asdict(each) for each in self.intervals],
             "interrupted": self.interrupted,
             "trouble": self.trouble,
-            **({} if self.metrics is None else {"metrics": _without_nan(self.metrics)}),
+            **({} if self.metrics is None else {"metrics": without_nan(self.metrics)}),
         }
 
     def _per_s(self, amount: float) -> float:
         return amount / self.took_s if self.took_s > 0 else 0.0
-
-
-def _without_nan(metrics: Any) -> Any:
-    """With null for averages of nothing: JSON has no NaN."""
-    if isinstance(metrics, Mapping):
-        return {name: _without_nan(value) for name, value in metrics.items()}
-    return metrics if math.isfinite(metrics) else None
 
 
 def latency_ms(histogram: Histogram) -> dict[str, float]:

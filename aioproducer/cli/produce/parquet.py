@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from aioproducer.cli.produce.rejects import Rejects
 from aioproducer.cli.produce.run import STDIN, rejects_beside
 from aioproducer.cli.produce.session import run_session
 from aioproducer.producer_internals import send_columns
+from aioproducer.strict_json import without_nan
 
 BATCH_ROWS = 16_384
 """Rows per read, and per send_arrow."""
@@ -184,15 +184,7 @@ def _as_json(row: Mapping[str, Any]) -> str:
     try:
         return json.dumps(row, default=str, ensure_ascii=False, allow_nan=False)
     except ValueError:
-        return json.dumps(_without_nan(row), default=str, ensure_ascii=False)
-
-
-def _without_nan(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _without_nan(one) for name, one in value.items()}
-    if isinstance(value, list):
-        return [_without_nan(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        return json.dumps(without_nan(row), default=str, ensure_ascii=False)
 
 
 def _as_key(column: Any) -> Any:
