@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+import threading
+from collections.abc import Iterator
 from concurrent.futures import CancelledError
-from typing import Any, Self
+from typing import Self
 
 from aioproducer.cli.produce.rows import Parser, Row
 from aioproducer.cli.produce.source import LineSource, Stopped, split_lines
 
 BUNDLES_AHEAD = 2
 """How many bundles the thread may have ready before it waits, so that a file is never held whole."""
+
+TURNS, TURNS_S = 5, 10.0
+"""Turns of the loop in which it handles a signal, and how long to wait for them; it may not run any more."""
 
 
 class RowFeed:
@@ -83,7 +87,7 @@ class RowFeed:
             self._hand_over()
         # Ctrl-C also ends the program before the pipe, most often in the midst of a line. The end of its output is seen
         # here before the loop has handled the signal, which takes it a turn or two.
-        self._in_loop(_turns())
+        self._await_turns()
         if self._source.is_stopped:
             raise Stopped
 
@@ -95,17 +99,19 @@ class RowFeed:
             self._put(None)
 
     def _put(self, bundle: list[Row] | None) -> None:
-        self._in_loop(self._bundles.put(bundle))
+        if not self._closed:
+            asyncio.run_coroutine_threadsafe(self._bundles.put(bundle), self._loop).result()
 
-    def _in_loop(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine in the loop, and wait for its end; after ``close`` it is left out."""
-        if self._closed:
-            work.close()
-        else:
-            asyncio.run_coroutine_threadsafe(work, self._loop).result()
+    def _await_turns(self) -> None:
+        """Wait for some turns of the loop: enough for a signal that has arrived to be handled."""
+        passed = threading.Event()
 
+        def turn(left: int) -> None:
+            if left:
+                self._loop.call_soon(turn, left - 1)
+            else:
+                passed.set()
 
-async def _turns() -> None:
-    """Take some turns of the loop: enough for a signal that has arrived to be handled."""
-    for _ in range(5):
-        await asyncio.sleep(0)
+        if not self._closed:
+            self._loop.call_soon_threadsafe(turn, TURNS)
+            passed.wait(TURNS_S)
