@@ -40,6 +40,8 @@ logger: logging.Logger = logging.getLogger("aioproducer.coordinator")
 
 KINDS = {GROUP: "group", TRANSACTION: "transactional id"}
 KEYS_SINCE_VERSION = 4
+SOON = 5
+"""How often a request is repeated because of errors that either pass soon or stay (RETRY_SOON)."""
 MOST_TOPICS = 5
 """The most topics that a message names."""
 IN_DOUBT = frozenset(
@@ -131,6 +133,7 @@ class Coordinators:
                 open.
         """
         attempts = 0
+        soon = SOON
         doubtful = False
         maybe_done = False
         while True:
@@ -162,6 +165,9 @@ class Coordinators:
                 what = Reaction.FIND
             if what is Reaction.FIND:
                 self._nodes.pop((kind, key), None)
+            elif what is Reaction.RETRY_SOON:
+                what = Reaction.RETRY if soon else Reaction.FATAL
+                soon -= 1
             if what > Reaction.FIND or not wanted():
                 told = as_told(what, error, getattr(request, "transactional_id", key))
                 told.maybe_written = doubtful or maybe_done

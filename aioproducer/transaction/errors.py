@@ -1,6 +1,7 @@
 """What an error means for a transaction, depending on the request that it answers: one table.
 
-    RETRY       repeat the request after a back-off
+    RETRY_SOON  repeat the request after a back-off, but only a few times; then it is FATAL
+    RETRY       the same, as often as it takes
     FIND        the same, after finding the current coordinator
     ABORTABLE   the transaction can only be aborted; the producer goes on afterwards
     FENCED      a newer producer has the transactional id, or the coordinator timed the transaction out
@@ -32,11 +33,12 @@ from aioproducer.protocol.txn_offset_commit import TxnOffsetCommitRequest
 class Reaction(enum.IntEnum):
     """What to do about an error; if an answer has several, the greatest counts."""
 
-    RETRY = 1
-    FIND = 2
-    ABORTABLE = 3
-    FENCED = 4
-    FATAL = 5
+    RETRY_SOON = 1
+    RETRY = 2
+    FIND = 3
+    ABORTABLE = 4
+    FENCED = 5
+    FATAL = 6
 
 
 R = Reaction
@@ -90,6 +92,8 @@ BY_REQUEST: dict[int, dict[int, Reaction]] = {
         Code.STALE_MEMBER_EPOCH: R.ABORTABLE,
     },
     EndTxnRequest.API_KEY: {
+        # Kafka's answer while a newer producer's InitProducerId is being carried out; afterwards it says FENCED.
+        Code.UNKNOWN_SERVER_ERROR: R.RETRY_SOON,
         Code.UNKNOWN_PRODUCER_ID: R.ABORTABLE,
     },
 }

@@ -451,11 +451,10 @@ class TransactionRunner:
             except KafkaError as error:
                 self._fate.commit_asked = False
                 self._fate.maybe_committed = self._fate.maybe_committed or (committed and error.maybe_written)
-                may_be_late = isinstance(error, ProducerFencedError) or error.code in NOTHING_TO_END
-                did_nothing = may_be_late and not error.maybe_written
-                if did_nothing:
+                has_ended = isinstance(error, ProducerFencedError) or error.code in NOTHING_TO_END
+                if has_ended:
                     self._fate.maybe_committed = await self._may_be_committed()
-                if did_nothing and partitions.version >= 2 and not self._fate.maybe_committed:
+                if has_ended and partitions.version >= 2 and not self._fate.maybe_committed:
                     await self._ask_who_has_the_epoch(error)
                 else:
                     self._refused(error)

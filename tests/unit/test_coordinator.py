@@ -24,6 +24,7 @@ from aioproducer.errors import (
     ProtocolError,
     SaslAuthenticationFailedError,
     TransactionalIdAuthorizationFailedError,
+    UnknownServerError,
     UnsupportedVersionError,
 )
 from aioproducer.net.client import NetworkClient
@@ -350,7 +351,6 @@ async def test_an_answer_in_doubt_does_not_come_late(cluster: ScriptedCluster) -
 @pytest.mark.parametrize(
     ("code", "kind", "flag"),
     [
-        (UNKNOWN_SERVER, KafkaError, "fatal"),
         (TXN_STATE, InvalidTxnStateError, "fatal"),
         (NOT_ALLOWED, TransactionalIdAuthorizationFailedError, "fatal"),
         (FENCED, ProducerFencedError, "fatal"),
@@ -458,6 +458,26 @@ async def test_an_answer_with_more_or_less_than_one_coordinator(
     assert broker.nonsenses == [
         f"FindCoordinator for transactional id 'id' was answered with {len(nodes)} coordinators"
     ]
+
+
+async def test_a_broker_in_trouble_is_asked_again(cluster: ScriptedCluster) -> None:
+    """UNKNOWN_SERVER_ERROR to EndTxn may be a newer producer that is just taking over; whether it was is said next."""
+    asking = Asking(cluster)
+    cluster.brokers[1].answers["EndTxn"] = ended(UNKNOWN_SERVER, UNKNOWN_SERVER, FENCED)
+    with pytest.raises(ProducerFencedError) as raised:
+        await asking.end()
+    assert raised.value.maybe_written
+
+
+async def test_a_broker_that_stays_in_trouble(cluster: ScriptedCluster) -> None:
+    """It is not asked for ever, whatever else it answers between."""
+    asking = Asking(cluster)
+    cluster.brokers[1].answers["EndTxn"] = ended(*[UNKNOWN_SERVER] * 3, *[LOADING] * 3, *[UNKNOWN_SERVER] * 3)
+    with pytest.raises(UnknownServerError, match="'id'") as raised:
+        await asking.end()
+    assert raised.value.fatal
+    assert raised.value.maybe_written
+    assert len(cluster.brokers[1].asked) == 1 + 9
 
 
 @pytest.mark.parametrize(("code", "flag"), [(NOT_ALLOWED, "fatal"), (GROUP_NOT_ALLOWED, "abortable")])

@@ -439,10 +439,27 @@ async def test_a_commit_that_may_have_been_done_is_not_called_aborted(version: i
     await scene.begun()
     commit = asyncio.create_task(scene.runner.commit())
     (await scene.asked(EndTxnRequest)).bad(fenced(), maybe_written=True, fatal=True)
+    if version == 2:
+        (await scene.asked(DescribeTransactionsRequest)).good(described(scene, "Empty", 2))
     with pytest.raises(ProducerFencedError) as raised:
         await commit
     assert raised.value.fatal
     assert raised.value.maybe_written
+    assert scene.coordinators.is_quiet
+
+
+@pytest.mark.parametrize("refusal", [InvalidTxnStateError, ProducerFencedError])
+async def test_a_commit_whose_repetition_is_refused_and_that_was_not_done(refusal: type[KafkaError]) -> None:
+    """V2: the coordinator says that it aborted the transaction of this epoch, so a newer producer is taking over."""
+    scene = Scene(2)
+    await scene.begun(old=False)
+    commit = asyncio.create_task(scene.runner.commit())
+    (await scene.asked(EndTxnRequest)).bad(refusal("nothing to end"), maybe_written=True, fatal=True)
+    (await scene.asked(DescribeTransactionsRequest)).good(described(scene, "CompleteAbort", 1))
+    with pytest.raises(ProducerFencedError, match="open for less than transaction_timeout_ms=1000") as raised:
+        await commit
+    assert raised.value.fatal
+    assert not raised.value.maybe_written
     assert scene.coordinators.is_quiet
 
 
