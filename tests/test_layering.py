@@ -39,8 +39,8 @@ LAYERS = (
     (
         "batch_outcomes", "coordinator", "deadline", "failure_report", "flushes", "memory_queue", "metadata",
         "processors", "producer_id", "record_preparation", "sealer", "sender", "telemetry.client_telemetry",
-        "transaction.additions", "transaction.calls", "transaction.records", "transaction.requests",
-        "transaction.runner", "turns",
+        "transaction.additions", "transaction.calls", "transaction.epoch_inquiry", "transaction.records",
+        "transaction.requests", "transaction.runner", "turns",
     ),
     ("engine",),
     ("bulk", "closing", "slow_admission", "transaction.block"),

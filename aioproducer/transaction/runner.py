@@ -15,13 +15,7 @@ epoch stays, and the next ``begin_transaction`` gets a new one from InitProducer
 must not take effect late: a gap in the sequences, or an EndTxn, AddPartitionsToTxn, AddOffsetsToTxn or TxnOffsetCommit
 that was written but not answered, whatever became of its repetitions.
 
-A transaction that is younger than ``transaction_timeout_ms`` and not prepared can only have been ended by a newer
-producer. Other refusals do not say why: a leader knows a newer epoch, or the coordinator does not have our producer id.
-InitProducerId under our own id and epoch can tell. It is refused if a newer producer has the transactional id, which
-ends this one. Otherwise the coordinator aborted the transaction because it took too long, and returns the epoch that it
-created for that (KIP-588; brokers with V2 do this, older ones fence the producer here too); or it had forgotten the
-transactional id after ``transactional.id.expiration.ms`` without a transaction, and returns a new producer id. All who
-were refused wait for one answer: with it the id changes, and a second question under the old one would be refused.
+Why a broker refuses the epoch is found out by ``EpochInquiry``.
 
 Source: KIP-98, KIP-360, KIP-447 (offsets), KIP-890; org.apache.kafka.clients.producer.internals.TransactionManager.
 """
@@ -40,7 +34,6 @@ from aioproducer.coordinator import Answered, Coordinators
 from aioproducer.error_codes import Code
 from aioproducer.errors import (
     InvalidProducerEpochError,
-    InvalidProducerIdMappingError,
     KafkaError,
     ProducerClosedError,
     ProducerFencedError,
@@ -52,6 +45,7 @@ from aioproducer.protocol.init_producer_id import InitProducerIdResponse
 from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction, TopicPartition
 from aioproducer.transaction.additions import TransactionAdditions
 from aioproducer.transaction.calls import TransactionCalls, broke_off
+from aioproducer.transaction.epoch_inquiry import EpochInquiry
 from aioproducer.transaction.fate import TransactionFate
 from aioproducer.transaction.manager import NO_EPOCH, NO_PRODUCER_ID, TransactionManager
 from aioproducer.transaction.outcome import TransactionDescription, TransactionOutcome, outcome_after_end
@@ -152,11 +146,20 @@ class TransactionRunner:
             added=records.wake_sender,
             on_end=self._task_ended,
         )
+        self._inquiry = EpochInquiry(
+            loop=loop,
+            transactional_id=config.transactional_id,
+            transaction_timeout_ms=config.transaction_timeout_ms,
+            fate=lambda: self._fate,
+            initialize=lambda: self._initialize(*self._who),
+            fatal=self._fatal,
+            spoil=self._spoil,
+            on_end=self._task_ended,
+        )
         self._waiter: asyncio.Future[None] | None = None
         self._new_epoch_due = False
         self._version = 1
         self._hurried = False
-        self._asking: asyncio.Task[None] | None = None
         self._fate = TransactionFate()
 
     # --- life cycle ---------------------------------------------------------------------------------------------------
@@ -178,7 +181,7 @@ class TransactionRunner:
 
     def tasks(self) -> list[asyncio.Task[Any]]:
         """The tasks to cancel when the producer ends."""
-        return [task for task in (self._additions.adding, self._asking, self._calls.latest) if task is not None]
+        return [task for task in (self._additions.adding, self._inquiry.asking, self._calls.latest) if task is not None]
 
     async def close(self, timeout: float | None) -> None:
         """Wait for a running call, and abort an open transaction that is not prepared, if time allows."""
@@ -411,7 +414,7 @@ class TransactionRunner:
             self._records.admit(False)
             self._partitions.sending = False
             self._records.drop_unsent(None, also_in_doubt=self._drops_in_doubt())
-            for task in (self._additions.adding, self._asking):
+            for task in (self._additions.adding, self._inquiry.asking):
                 if task is not None:
                     await asyncio.wait([task])
             await self._all_ended()
@@ -455,7 +458,7 @@ class TransactionRunner:
                 if has_ended:
                     self._fate.maybe_committed = await self._may_be_committed()
                 if has_ended and partitions.version >= 2 and not self._fate.maybe_committed:
-                    await self._ask_who_has_the_epoch(error)
+                    await asyncio.wait([self._inquiry.begin(error)])
                 else:
                     self._refused(error)
                 if self.states.error is not None:
@@ -568,7 +571,7 @@ class TransactionRunner:
 
     async def _addition_refused(self, error: KafkaError) -> None:
         if self._is_ambiguous(error):
-            await self._ask_who_has_the_epoch(error)
+            await asyncio.wait([self._inquiry.begin(error)])
         elif self.states.error is None:
             self._refused(error)
 
@@ -607,72 +610,8 @@ class TransactionRunner:
         """A leader knows a newer epoch, or another id; True if the coordinator is asked why, and the batch may wait."""
         if not self._partitions.sending:
             return False
-        self._asked_because_of(error)
+        self._inquiry.begin(error)
         return True
-
-    async def _ask_who_has_the_epoch(self, error: KafkaError) -> None:
-        await asyncio.wait([self._asked_because_of(error)])
-
-    def _asked_because_of(self, error: KafkaError) -> asyncio.Task[None]:
-        """The task that asks; if there is one already, that one."""
-        if self._asking is None or self._asking.done():
-            self._asking = self._loop.create_task(self._ask(error), name="aioproducer ask for epoch")
-            self._asking.add_done_callback(self._task_ended)
-        return self._asking
-
-    async def _ask(self, error: KafkaError) -> None:
-        await asyncio.sleep(0)  # an eager task would end batches that its creator is still working on
-        if self._can_only_be_fenced(error):
-            self._fatal(self._fenced(error))
-            return
-        try:
-            await self._initialize(*self._who)
-        except UnsupportedVersionError:
-            if error.code == Code.INVALID_PRODUCER_ID_MAPPING:
-                self._fatal(error)
-            else:
-                self._spoil(error)
-        except KafkaError as refused:
-            self._fatal(refused)
-        else:
-            self._fate.ended_by_broker = True
-            self._spoil(self._ended(error))
-
-    def _fenced(self, cause: KafkaError) -> ProducerFencedError:
-        told = ProducerFencedError(
-            f"a newer producer has the transactional id {self.transactional_id!r}: the transaction was ended "
-            f"although it was open for less than transaction_timeout_ms={self._transaction_timeout_ms}"
-        )
-        told.__cause__ = cause
-        return told
-
-    def _ended(self, cause: KafkaError) -> KafkaError:
-        """Why the coordinator ended the transaction, given that no newer producer has the transactional id."""
-        told: KafkaError
-        if cause.code == Code.INVALID_PRODUCER_ID_MAPPING:
-            told = InvalidProducerIdMappingError(
-                f"the coordinator had forgotten {self.transactional_id!r}, which had no transaction for longer "
-                f"than the cluster's transactional.id.expiration.ms; the next one has a new producer id"
-            )
-        else:
-            told = InvalidProducerEpochError(
-                f"the coordinator aborted the transaction of {self.transactional_id!r}, because it was open for "
-                f"longer than transaction_timeout_ms={self._transaction_timeout_ms}"
-            )
-        told.__cause__ = cause
-        return told
-
-    def _can_only_be_fenced(self, error: KafkaError) -> bool:
-        """Whether the coordinator can't have aborted the transaction for its age.
-
-        Then it must not be asked: a newer producer that is just starting, and waits for this transaction to be aborted,
-        would lose the transactional id again. Another process may have ended a prepared transaction.
-        """
-        codes = (Code.INVALID_PRODUCER_EPOCH, Code.INVALID_TXN_STATE)
-        if not isinstance(error, ProducerFencedError) and error.code not in codes:
-            return False
-        age_ms = self._now_ms() - self._fate.began_ms
-        return not self._fate.prepared and age_ms < self._transaction_timeout_ms
 
     def _fatal(self, error: KafkaError) -> None:
         if self.states.fail_fatally(error):
