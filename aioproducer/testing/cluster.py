@@ -88,8 +88,8 @@ class KafkaCluster(AccessAdmin):
         acls: bool = False,
         heap_mb: int = 512,
         jvm_options: Sequence[str] = (),
-        class_path: Sequence[Path] = (),
-        directory: Path | None = None,
+        class_path: Sequence[Path | str] = (),
+        directory: Path | str | None = None,
         start_timeout_s: float = 60.0,
         progress: Progress | None = None,
     ) -> None:
@@ -109,7 +109,7 @@ class KafkaCluster(AccessAdmin):
         self._jvm_options = [*heap_options(heap_mb), *jvm_options]
         # Brokers have working directories of their own.
         self._class_path = tuple(Path(one).absolute() for one in class_path)
-        self._chosen_directory = directory
+        self._chosen_directory = None if directory is None else Path(directory)
         self._progress = progress or _log.info
         self._lock = threading.RLock()
         self._up: Brokers | None = None

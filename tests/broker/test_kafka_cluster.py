@@ -375,7 +375,7 @@ def test_neither_java_nor_maven_need_be_on_the_path(monkeypatch: pytest.MonkeyPa
 
 def test_a_kept_directory_has_logs_and_data_at_the_end(tmp_path: Path) -> None:
     directory = tmp_path / "kafka"
-    with KafkaCluster(directory=directory, properties={"num.partitions": 4}) as found:
+    with KafkaCluster(directory=str(directory), properties={"num.partitions": 4}) as found:
         found.create_topic("t")
         assert found.data_directory(1).is_relative_to(directory)
     assert "Kafka Server started" in (directory / "broker-1" / "broker.log").read_text()
