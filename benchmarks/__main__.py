@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
     benches = [bench for bench in BENCHES if not options.only or bench.slug in options.only]
     if options.quick:
-        benches = [bench.shortened() for bench in benches]
+        benches = [bench.shortened() for bench in benches if bench.quick or options.only]
     chosen = [client for client in CLIENTS if not options.clients or client.name in options.clients]
     available, skipped = sort_out(chosen)
     studies = [] if options.clients or (options.quick and not options.only) else chosen_studies(options, skipped)
@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for bench in benches:
             if bench.server not in servers:
                 servers[bench.server] = start_server(bench, options.bootstrap, console, stack)
-                warm_up(servers[bench.server], console)
+                warm_up(servers[bench.server], quick=options.quick, console=console)
             clients = [client for client in bench.clients if client in available]
             parts.append(run_part(bench, clients, servers[bench.server], effort, console))
     answers, troubles = run_studies(studies, effort, console)
@@ -130,12 +130,13 @@ def start_server(bench: Bench, bootstrap: str | None, console: Console, stack: c
         return stack.enter_context(broker(bootstrap))
 
 
-def warm_up(server: Server, console: Console) -> None:
+def warm_up(server: Server, *, quick: bool, console: Console) -> None:
     """Warm up a cold server; these runs are not counted."""
     if server.warms_up:
+        bench = BROKER_THROUGHPUT.shortened() if quick else BROKER_THROUGHPUT
         with console.status("warming Kafka up"):
             client = next(client for client in PUBLISHERS if client.name == "confluent")
-            for _ in run_bench(BROKER_THROUGHPUT, [client], server, WARM_UP, lambda text: None):
+            for _ in run_bench(bench, [client], server, WARM_UP, lambda text: None):
                 pass
 
 

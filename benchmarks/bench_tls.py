@@ -15,7 +15,7 @@ BENCH: Final = Bench(
     server="broker",
     cases=(
         Case("1 KB", 1_024, "none", quick=False),
-        Case("1 KB TLS", 1_024, "none", tls=True),
+        Case("1 KB TLS", 1_024, "none", tls=True, quick=False),
         Case("1 KB lz4 TLS", 1_024, "lz4", tls=True, quick=False),
     ),
     clients=tuple(client for client in PUBLISHERS if client.name in CLIENTS),

@@ -15,7 +15,7 @@ BENCH: Final = Bench(
     server="broker",
     cases=(
         Case("200 tasks, linger 5 ms", 100, "none", linger_ms=5, pattern="tasks", tasks=TASKS),
-        Case("200 tasks, linger 0", 100, "none", linger_ms=0, pattern="tasks", tasks=TASKS),
+        Case("200 tasks, linger 0", 100, "none", linger_ms=0, pattern="tasks", tasks=TASKS, quick=False),
         Case("gather of 200, linger 5 ms", 100, "none", linger_ms=5, pattern="gather", tasks=TASKS, quick=False),
     ),
     clients=SENDERS,

@@ -10,7 +10,7 @@ from benchmarks.plan import ANSWER_P50, ANSWER_P99, REQUEST_CPU, REQUESTS, Bench
 CONNECTIONS = 64
 
 
-def case(name: str, http: str, *, gc_frozen: bool, quick: bool = True) -> Case:
+def case(name: str, http: str, *, gc_frozen: bool) -> Case:
     """One way to run uvicorn; linger 0, for that is where the other clients answer soonest."""
     return Case(
         name,
@@ -21,7 +21,7 @@ def case(name: str, http: str, *, gc_frozen: bool, quick: bool = True) -> Case:
         tasks=CONNECTIONS,
         http=http,
         gc_frozen=gc_frozen,
-        quick=quick,
+        quick=False,
     )
 
 
@@ -30,9 +30,9 @@ BENCH: Final = Bench(
     question=__doc__,
     server="broker",
     cases=(
-        case("h11", "h11", gc_frozen=False, quick=False),
+        case("h11", "h11", gc_frozen=False),
         case("h11, gc.freeze()", "h11", gc_frozen=True),
-        case("httptools", "httptools", gc_frozen=False, quick=False),
+        case("httptools", "httptools", gc_frozen=False),
         case("httptools, gc.freeze()", "httptools", gc_frozen=True),
     ),
     clients=tuple(client for client in WEB_CLIENTS if client.name != "confluent-aio"),

@@ -14,7 +14,7 @@ BENCH: Final = Bench(
     question=__doc__,
     server="broker",
     cases=(
-        Case("64 connections", 100, "none", pattern="beside", tasks=64, rate=EVENTS_PER_SECOND),
+        Case("64 connections", 100, "none", pattern="beside", tasks=64, rate=EVENTS_PER_SECOND, quick=False),
         Case("8 connections", 100, "none", pattern="beside", tasks=8, rate=EVENTS_PER_SECOND, quick=False),
     ),
     clients=tuple(client for client in WEB_CLIENTS if client.name != "confluent-aio tuned"),

@@ -102,9 +102,14 @@ class Bench:
     clients: tuple[Client, ...]
     measures: tuple[Measure, ...]
 
+    @property
+    def quick(self) -> bool:
+        """Whether it is part of the short plan."""
+        return any(case.quick for case in self.cases)
+
     def shortened(self) -> Bench:
-        """Return the bench with the cases of the short plan."""
-        return replace(self, cases=tuple(case for case in self.cases if case.quick))
+        """Return the bench with its cases of the short plan; if it has none there, with all."""
+        return replace(self, cases=tuple(case for case in self.cases if case.quick)) if self.quick else self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,13 +142,13 @@ class Effort:
 
 
 FULL = Effort(repeats=3, share=1.0, seconds=5.0)
+QUICK = Effort(repeats=1, share=0.1, seconds=1.0)
 WARM_UP = Effort(repeats=1, share=0.5, seconds=2.0)
 """Uncounted runs on a cold broker: else the first client pays for the JVM's compiler."""
-QUICK = Effort(repeats=1, share=0.2, seconds=1.0)
 
 RECORD_CASES = (
     Case("100 B none", 100, "none"),
     Case("1 KB none", 1_024, "none", quick=False),
     Case("100 B lz4", 100, "lz4", quick=False),
-    Case("1 KB lz4", 1_024, "lz4"),
+    Case("1 KB lz4", 1_024, "lz4", quick=False),
 )

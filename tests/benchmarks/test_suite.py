@@ -19,7 +19,7 @@ import pytest
 from aioproducer.protocol.metadata import MetadataRequest
 from aioproducer.testing import ExistingCluster
 from benchmarks import bench_serializers, payloads, report
-from benchmarks.__main__ import main
+from benchmarks.__main__ import BENCHES, main
 from benchmarks.peers import METRICS_PUBLISHERS, PUBLISHERS, SENDERS, TOPIC_PUBLISHERS, WEB_CLIENTS, Client
 from benchmarks.plan import CPU, RATE, RECORD_CASES, Bench, Case, Effort
 from benchmarks.runner import Run, job_for, planned, run_bench, run_once, work
@@ -373,14 +373,23 @@ def test_the_command_runs_a_chosen_bench_and_writes_its_files(
 ) -> None:
     code = main(["--quick", "--only", "client-cost", "--clients", "confluent", "--output", str(tmp_path)])
     assert code == 0
-    assert "2 runs, 2 verified" in capsys.readouterr().out
+    assert "1 runs, 1 verified" in capsys.readouterr().out
     assert {path.name for path in tmp_path.iterdir()} == {
         "benchmarks.md",
         "benchmarks.json",
         "benchmarks-client-cost.svg",
     }
     (runs,) = json.loads((tmp_path / "benchmarks.json").read_text())
-    assert [one["case"] for one in runs] == ["100 B none", "1 KB lz4"]
+    assert [one["case"] for one in runs] == ["100 B none"]
+
+
+def test_the_short_plan_is_short() -> None:
+    """A run takes about a second, and the whole plan is to take a minute; a bench without a place in it is left out."""
+    short = [bench.shortened() for bench in BENCHES if bench.quick]
+    assert 2 < len(short) < len(BENCHES)
+    assert sum(len(bench.cases) * len(bench.clients) for bench in short) <= 50
+    for bench in BENCHES:
+        assert bench.shortened().cases, "--quick --only has something to run"
 
 
 def test_the_module_explains_itself() -> None:
