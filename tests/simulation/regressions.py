@@ -26,6 +26,5 @@ REGRESSIONS: dict[str, str] = {
     "t31787": "a begin whose producer failed while its coordinator was loading told of the loading",
     "t55768": "the simulation itself: of two tasks that ended a transaction one was refused, and the other aborted it",
     "t56175": "after a prepared transaction whose commit was refused the next had the same epoch, and was committed",
-    "t62863": "the simulation itself: an abort that was cancelled, and done, after a commit that was refused",
     "t304591": "start() waited for the answer of a throttling broker past max_block_ms",
 }

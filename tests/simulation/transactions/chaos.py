@@ -17,10 +17,12 @@ CALLS = (
     "DescribeTransactions",
 )  # fmt: skip
 PASSING = (7, 14, 15, 16, 51, 56)
+UNKNOWN_SERVER_ERROR = -1
 PASSING_BY_API = {
     "FindCoordinator": (7, 14, 15),
     "AddPartitionsToTxn": (*PASSING, 3),
     "TxnOffsetCommit": (7, 14, 15, 16, 3),
+    "EndTxn": (*PASSING, UNKNOWN_SERVER_ERROR),
 }
 DONE_ALL_THE_SAME = (7, 15, 16)
 """Codes that a coordinator sends although the request may have been executed: its log write timed out."""
@@ -88,6 +90,8 @@ class TransactionChaos(Chaos):
             code, apply = rng.choice(DONE_ALL_THE_SAME), True
         else:
             code = rng.choice(PASSING_BY_API.get(api, PASSING))
+            if code == UNKNOWN_SERVER_ERROR:
+                times = 1  # if it stays, it ends the producer
         self._story.tell("chaos: %s gets %d%s, %d times", api, code, " after the fact" * apply, times)
         self._model.faults.fail(api, code, apply=apply, times=times, skip=skip)
 
