@@ -252,16 +252,24 @@ class RecordPreparation:
             ) from error
         if chosen is BUILT_IN:
             return None
-        try:
-            number = chosen if isinstance(chosen, int) else operator.index(chosen)
-        except TypeError:
-            number = -1
-        if not 0 <= number < len(partitions):
+        number = _number(chosen)
+        if number is None or not 0 <= number < len(partitions):
+            shown = f"a {type(chosen).__name__}" if number is None else number  # it may have returned the key
             raise SerializationError(
-                f"the partitioner returned {chosen!r} for topic {record.topic!r}, "
+                f"the partitioner returned {shown} for topic {record.topic!r}, "
                 f"which has partitions 0 to {len(partitions) - 1}"
             )
         return number
+
+
+def _number(chosen: object) -> int | None:
+    """A partitioner's choice as an int; None if it is not an integer."""
+    if isinstance(chosen, bool):
+        return None
+    try:
+        return operator.index(chosen)  # type: ignore[arg-type]
+    except Exception:  # TypeError, or what its own __index__ raised
+        return None
 
 
 def _lasting(record: Record) -> Record:

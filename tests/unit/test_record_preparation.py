@@ -265,11 +265,35 @@ def test_a_choice_that_is_no_int() -> None:
     assert chosen == 2
 
 
-@pytest.mark.parametrize("wrong", [-1, 3, None, "1", 1.0, [], object()])
-def test_wrong_choices(wrong: Any) -> None:
-    """Anything but a partition of the topic is refused; the error lists the existing ones."""
+class Indexless:
+    """An integer that can't tell its value."""
+
+    def __index__(self) -> int:
+        raise RuntimeError("secret")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "shown"),
+    [
+        (-1, "-1"),
+        (3, "3"),
+        (None, "a NoneType"),
+        (True, "a bool"),
+        ("secret", "a str"),
+        (b"secret", "a bytes"),
+        (1.0, "a float"),
+        ({"secret": 1}, "a dict"),
+        (Indexless(), "a Indexless"),
+    ],
+)
+def test_wrong_choices(wrong: Any, shown: str) -> None:
+    """Anything but a partition of the topic is refused; the error lists the existing ones, but shows only numbers.
+
+    A partitioner may return the key by mistake.
+    """
     with pytest.raises(
-        SerializationError, match=r"partitioner returned .* for topic 'orders', which has partitions 0 to 2"
+        SerializationError,
+        match=rf"^the partitioner returned {shown} for topic 'orders', which has partitions 0 to 2$",
     ):
         preparation(partitioner=lambda *_: wrong).choose_partition(record(), None, None, partitions_of)
 
