@@ -256,6 +256,12 @@ class SlowAdmission(Admission[Key_contra, Value_contra]):
 def _check_known(engine: Engine, topic: str, partition: int | None) -> None:
     if not engine.is_known(topic, partition):
         engine.want_topic(topic)
+        known = engine.accumulator.topic(topic)
+        if partition is not None and known is not None and known.partitions:
+            raise MetadataUnavailableError(
+                f"topic {topic!r} has {known.partitions} partitions and no partition {partition}, as far as is known; "
+                "await submit(), which waits for it"
+            )
         raise MetadataUnavailableError(
             f"topic {topic!r}"
             + ("" if partition is None else f", partition {partition}")
