@@ -521,9 +521,11 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
         """``async with producer.transaction():`` begins a transaction, and commits it, or aborts it if the body raises.
 
         Cancellation of the body counts as raising. A transaction that the body itself committed, aborted or prepared is
-        left as it is. If the commit fails, the transaction is aborted and the error raised.
+        left as it is. If the commit fails, the transaction is aborted and the error raised; also if the commit can't
+        begin within ``max_block_ms``, because a call for offsets that the body has left behind still waits.
 
         Raises:
+            TransactionAbortedError: at the end of the body, if the commit could not begin.
             TransactionStateError: the producer has no ``transactional_id``.
             ProducerClosedError, NotStartedError, WrongLoopError: called too late, too early or from elsewhere.
             KafkaError: on entry, the errors of begin_transaction(); at the end of a body that raises nothing, those of

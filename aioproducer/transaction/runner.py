@@ -26,7 +26,7 @@ import asyncio
 import copy
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from aioproducer.client_logger import ClientLogger
 from aioproducer.config.producer_config import ProducerConfig
@@ -51,7 +51,7 @@ from aioproducer.transaction.manager import NO_EPOCH, NO_PRODUCER_ID, Transactio
 from aioproducer.transaction.outcome import TransactionDescription, TransactionOutcome, outcome_after_end
 from aioproducer.transaction.partitions import TransactionPartitions
 from aioproducer.transaction.requests import TransactionRequests
-from aioproducer.transaction.state import TransactionState, TransactionStates
+from aioproducer.transaction.state import TransactionState, TransactionStates, aborted
 
 logger: logging.Logger = logging.getLogger("aioproducer.transaction")
 
@@ -60,6 +60,12 @@ NOTHING_TO_END = frozenset((Code.INVALID_TXN_STATE, Code.INVALID_PRODUCER_ID_MAP
 FEATURE = "transaction.version"
 
 ENDS = frozenset({"commit_transaction", "abort_transaction"})
+
+UNENDED = frozenset({TransactionState.IN_TRANSACTION, TransactionState.ABORTABLE_ERROR})
+"""States that only a commit or an abort leaves, neither of which was requested."""
+
+GOES_ON = {"start": "", "send_offsets_to_transaction": "; it goes on until it succeeds or the transaction is aborted"}
+"""What becomes of a call that has timed out, unless repeating it gives its outcome."""
 
 
 class Records(Protocol):
@@ -246,7 +252,14 @@ class TransactionRunner:
     async def commit(self, *, or_abort: bool = False) -> None:
         """Commit; with ``or_abort`` a transaction that can't be committed is aborted before the error is raised."""
         deadline_ms = self._deadline_ms()
-        if (same := await self._turn("commit_transaction", deadline_ms)) is not None:
+        number = self.number
+        try:
+            same = await self._turn("commit_transaction", deadline_ms)
+        except TransactionTimeoutError as error:
+            if or_abort and self.states.state in UNENDED and self.number == number:
+                await self._abort_unrequested(error)
+            raise
+        if same is not None:
             same.result()
             return
         try:
@@ -276,6 +289,14 @@ class TransactionRunner:
             return
         self.states.check("abort_transaction")
         await self._calls.run("abort_transaction", self._start_abort(), deadline_ms)
+
+    async def _abort_unrequested(self, timeout: TransactionTimeoutError) -> NoReturn:
+        """Abort a transaction whose commit never came to its turn: nobody would end it, or begin another one."""
+        spoilt_by = self.states.error
+        await self._abort_after_failure(self.abort())
+        if spoilt_by is not None:
+            raise copy.copy(spoilt_by) from timeout
+        raise aborted("the transaction was aborted, because its commit could not begin", timeout)
 
     async def _abort_after_failure(self, abort: Awaitable[None]) -> None:
         try:
@@ -309,7 +330,7 @@ class TransactionRunner:
     def _timed_out(self, name: str, began_ms: int) -> TransactionTimeoutError:
         last = self._coordinators.last_error
         told = f"; the last error was: {last}" if last is not None else ""
-        goes_on = "" if name == "start" else "; it goes on, and the same call again waits for its end"
+        goes_on = GOES_ON.get(name, "; it goes on, and the same call again waits for its end")
         error = TransactionTimeoutError(
             f"{name}() of transactional id {self.transactional_id!r} had not ended after "
             f"{self._now_ms() - began_ms} ms (max_block_ms={self._max_block_ms}){goes_on}{told}",

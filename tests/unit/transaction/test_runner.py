@@ -24,6 +24,7 @@ from aioproducer.errors import (
     ProducerFencedError,
     RecordTooLargeError,
     TransactionAbortableError,
+    TransactionAbortedError,
     TransactionStateError,
     TransactionTimeoutError,
     UnknownTopicOrPartitionError,
@@ -1121,6 +1122,56 @@ async def test_max_block_ms_passes_while_the_end_of_a_failed_producer_is_not_kno
         await scene.runner.commit()
     assert raised.value.maybe_written
     question.good(ended(1))
+
+
+async def given_up(scene: Scene) -> None:
+    """Offsets that hang need not wait any longer."""
+    async with asyncio.timeout(GENEROUS_S):
+        while not scene.runner._additions.offsets_given_up:
+            await asyncio.sleep(0)
+
+
+async def test_a_block_aborts_if_its_commit_never_comes_to_its_turn(version: int) -> None:
+    """Offsets that wait for a partition that may never exist: nobody would end the transaction, or begin another."""
+    scene = Scene(version)
+    await scene.started()
+    transaction = Transaction(scene.runner)
+    await transaction.__aenter__()
+    question = await left_offsets(scene, version)
+    scene.hurry()
+    end = asyncio.create_task(transaction.__aexit__(None, None, None))
+    await given_up(scene)
+    scene.be_patient()
+    question.bad(UnknownTopicOrPartitionError("no such partition"))
+    abort = await scene.asked(EndTxnRequest)
+    assert not abort.request.committed
+    abort.good(ended(1))
+    with pytest.raises(TransactionAbortedError, match="commit could not begin: send_offsets_to_transaction") as told:
+        await end
+    assert told.value.abortable
+    assert not told.value.maybe_written
+    assert isinstance(told.value.__cause__, TransactionTimeoutError)
+    await scene.runner.begin()
+    assert scene.state is S.IN_TRANSACTION
+
+
+async def test_a_block_whose_offsets_hang_after_a_record_failed(version: int) -> None:
+    """It raises the record's error, and is aborted too."""
+    scene = Scene(version)
+    await scene.started()
+    transaction = Transaction(scene.runner)
+    await transaction.__aenter__()
+    question = await left_offsets(scene, version)
+    scene.runner.batch_failed(RecordTooLargeError("for example"))
+    scene.hurry()
+    end = asyncio.create_task(transaction.__aexit__(None, None, None))
+    await given_up(scene)
+    scene.be_patient()
+    question.bad(UnknownTopicOrPartitionError("no such partition"))
+    (await scene.asked(EndTxnRequest)).good(ended(1))
+    with pytest.raises(RecordTooLargeError, match="for example"):
+        await end
+    assert scene.state is S.READY
 
 
 async def test_another_call_waits_for_one_that_was_left(version: int) -> None:
