@@ -213,9 +213,9 @@ class Scene:
         if sent:
             self.partitions.sent()
 
-    async def prepared(self) -> None:
+    async def prepared(self, *, old: bool = True) -> None:
         """A scene with a prepared transaction."""
-        await self.begun()
+        await self.begun(old=old)
         prepare = asyncio.create_task(self.runner.prepare())
         (await self.asked(DescribeTransactionsRequest)).good(described(self))
         await prepare
@@ -308,6 +308,7 @@ async def test_an_abort_drops_unsent_records_and_waits_for_the_others(version: i
     assert scene.records.dropped == [(None, version == 2)]
     assert scene.coordinators.is_quiet
     assert not scene.partitions.sending
+    assert not scene.records.admits, "a record of another task would stay for the next transaction"
     scene.records.all_end()
     question = await scene.asked(EndTxnRequest)
     assert not question.request.committed
@@ -354,6 +355,22 @@ async def test_brokers_that_give_no_new_epoch() -> None:
     assert scene.state is S.FATAL_ERROR
 
 
+async def test_a_cluster_that_learns_v2_while_a_producer_runs() -> None:
+    """The first transaction with V2 has a new epoch: a late request of the last one without V2 can't become part of it.
+
+    Source: KIP-890, "client upgrade".
+    """
+    scene = Scene(1)
+    await scene.begun()
+    commit = asyncio.create_task(scene.runner.commit())
+    (await scene.asked(EndTxnRequest)).good()
+    await commit
+    scene.version = 2
+    await scene.begins_with_a_new_epoch()
+    assert scene.sequences.epoch == 1
+    assert scene.partitions.version == 2
+
+
 async def test_commit_of_a_spoilt_transaction(version: int) -> None:
     """There is no request, the error is that of the record, and abort helps."""
     scene = Scene(version)
@@ -385,6 +402,19 @@ async def test_commit_or_abort(version: int) -> None:
     with pytest.raises(RecordTooLargeError):
         await commit
     assert scene.state is S.READY
+
+
+async def test_commit_or_abort_of_a_producer_that_was_fenced(caplog: pytest.LogCaptureFixture) -> None:
+    """There is nothing left to abort, so no failed abort is logged either."""
+    scene = Scene(1)
+    await scene.begun()
+    commit = asyncio.create_task(scene.runner.commit(or_abort=True))
+    (await scene.asked(EndTxnRequest)).bad(fenced(), fatal=True)
+    with pytest.raises(ProducerFencedError):
+        await commit
+    assert scene.state is S.FATAL_ERROR
+    assert scene.coordinators.is_quiet
+    assert not caplog.records
 
 
 # --- fenced, or only too slow -----------------------------------------------------------------------------------------
@@ -538,6 +568,21 @@ async def test_an_abort_of_a_prepared_transaction_that_was_aborted_for_its_age()
     (await scene.asked(DescribeTransactionsRequest)).good(described(scene, "CompleteAbort", 1))
     (await scene.asked(InitProducerIdRequest)).good(epoch(2))
     await abort
+    assert scene.state is S.READY
+
+
+async def test_a_young_prepared_transaction_that_somebody_else_has_aborted() -> None:
+    """Its age says nothing about who ended it, so the coordinator is asked who has the transactional id."""
+    scene = Scene(2)
+    await scene.prepared(old=False)
+    commit = asyncio.create_task(scene.runner.commit())
+    (await scene.asked(EndTxnRequest)).bad(fenced(), fatal=True)
+    (await scene.asked(DescribeTransactionsRequest)).good(described(scene, "CompleteAbort", 1))
+    (await scene.asked(InitProducerIdRequest)).good(epoch(2))
+    with pytest.raises(InvalidProducerEpochError) as raised:
+        await commit
+    assert raised.value.abortable
+    await scene.runner.abort()
     assert scene.state is S.READY
 
 
@@ -1513,6 +1558,18 @@ async def test_it_fails_before_an_abort_has_begun(version: int) -> None:
     assert scene.coordinators.is_quiet
 
 
+async def test_it_fails_before_it_asks_for_a_new_epoch() -> None:
+    scene = Scene(1)
+    await waiting(scene, "begin_transaction")
+    begin = asyncio.create_task(scene.runner.begin())
+    await asyncio.sleep(0)  # it was called, but its task has not run yet
+    scene.runner.failed(ProducerFailedError("a task has ended"))
+    with pytest.raises(ProducerFailedError):
+        await begin
+    assert scene.coordinators.is_quiet
+    assert not scene.records.broken_off, "a call that comes too late is no bug"
+
+
 @pytest.mark.parametrize("answered", [True, False])
 async def test_it_fails_while_it_gets_a_new_epoch(answered: bool) -> None:
     """Whatever the coordinator answers: without the failure, the request would have been repeated."""
@@ -1529,6 +1586,7 @@ async def test_it_fails_while_it_gets_a_new_epoch(answered: bool) -> None:
     with pytest.raises(ProducerFailedError):
         await begin
     assert scene.state is S.FATAL_ERROR
+    assert not scene.records.broken_off, "an answer that comes too late is no bug"
 
 
 async def test_it_fails_while_it_prepares() -> None:
