@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import random
 import weakref
+from typing import cast
 
 import pytest
 
 from aioproducer._outcomes import acknowledge
 from aioproducer.cluster import ClusterChanges, ClusterTopic, PartitionState
 from aioproducer.config.producer_config import ProducerConfig
+from aioproducer.coordinator import Answered
 from aioproducer.engine import Engine
 from aioproducer.errors import KafkaError, ProducerClosedError
+from aioproducer.net.connection import Connection
+from aioproducer.protocol.end_txn import EndTxnResponse
 from aioproducer.transaction.state import TransactionState
 from tests.unit.core import TOPIC_ID, drain_all, end, put
 
@@ -143,6 +147,31 @@ async def test_sequences_survive_an_idle_topic() -> None:
         forget_topic(engine)
         assert engine.accumulator.topic("orders") is None
     assert numbers == [(4000, 0, 0), (4000, 0, 3)]
+
+
+async def test_a_commit_whose_answer_came_as_the_producer_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its task has not run yet, and must not be cancelled before it has told that the transaction is committed."""
+    engine = engine_of(transactional_id="id")
+    runner = engine.transaction
+    assert runner is not None
+    for state in TransactionState.INITIALIZING, TransactionState.READY:
+        runner.states.move(state)
+    await runner.begin()
+    runner._partitions.sent()
+    asked, answer = asyncio.Event(), asyncio.get_running_loop().create_future()
+
+    async def end(*_: object, **options: object) -> object:
+        asked.set()
+        return await answer
+
+    monkeypatch.setattr(runner._requests, "end", end)
+    commit = asyncio.create_task(runner.commit())
+    await asked.wait()
+    answer.set_result(Answered(EndTxnResponse(), cast(Connection, None)))
+    engine._internal_error(ZeroDivisionError())
+    await commit
+    assert runner.states.state is TransactionState.FATAL_ERROR
+    await engine.stop()
 
 
 async def test_records_that_closing_fails_spoil_their_transaction() -> None:

@@ -494,6 +494,24 @@ async def test_close_with_a_timeout(broker: ProducingBroker) -> None:
     assert producer.metrics()["producer-metrics"]["buffer-available-bytes"] == 33554432
 
 
+async def test_close_turns_away_calls_that_wait_for_memory(broker: ProducingBroker) -> None:
+    """At once, though the records before them take as long as they need."""
+    broker.holding = True
+    producer = producer_of(broker, buffer_memory=40_000, batch_size=16_384)
+    await producer.start()
+    delivery = await producer.submit("orders", b"v")
+    await broker.holds()
+    waiting = asyncio.create_task(producer.submit("orders", bytes(39_000)))
+    await turns()
+    closing = asyncio.create_task(producer.close())
+    with pytest.raises(ProducerClosedError):
+        await asyncio.wait_for(waiting, PATIENCE_S)
+    assert not delivery.done()
+    broker.release()
+    await closing
+    assert delivery.exception() is None
+
+
 async def cancel_close(producer: Producer) -> None:
     """Call close() and cancel the call once it waits."""
     closing = asyncio.create_task(producer.close())
@@ -1501,7 +1519,7 @@ async def test_fatal_answer(broker: ProducingBroker) -> None:
     broker.release()
     with pytest.raises(ClusterAuthorizationFailedError):
         await first
-    with pytest.raises(ProducerFailedError, match="CLUSTER_AUTHORIZATION_FAILED") as caught:
+    with pytest.raises(ProducerFailedError, match=r"^audit-0: .*CLUSTER_AUTHORIZATION_FAILED") as caught:
         await second
     assert isinstance(caught.value.__cause__, ClusterAuthorizationFailedError)
     assert not caught.value.maybe_written
@@ -1618,6 +1636,29 @@ async def test_task_of_a_transaction_that_ends() -> None:
                 await call()
         with pytest.raises(ProducerFailedError):
             await producer.send("orders", b"v")
+        await producer.close()
+
+
+async def test_failed_while_a_commit_waits_for_its_answer() -> None:
+    """The commit may have been carried out, as its error says; then everything ends, as in any failed producer."""
+    before = asyncio.all_tasks()
+    with FakeCluster(1) as cluster:
+        producer = Producer(bootstrap_servers=cluster.bootstrap_servers, transactional_id="name")
+        await producer.start()
+        await producer.begin_transaction()
+        await producer.send("orders", b"v")
+        cluster.faults.swallow("EndTxn", when="after")
+        commit = asyncio.create_task(producer.commit_transaction())
+        async with asyncio.timeout(PATIENCE_S):
+            while cluster.transaction_state("name") != "CompleteCommit":
+                await asyncio.sleep(0)
+            assert producer._engine is not None
+            producer._engine._internal_error(ZeroDivisionError())
+            with pytest.raises(ProducerFailedError, match="ZeroDivisionError") as caught:
+                await commit
+            assert caught.value.maybe_written
+            while any(task.get_name().startswith("aioproducer") for task in asyncio.all_tasks() - before):
+                await asyncio.sleep(0)
         await producer.close()
 
 
