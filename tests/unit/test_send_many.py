@@ -11,6 +11,7 @@ import itertools
 import sys
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -817,6 +818,24 @@ async def test_closed_while_it_waits_for_records(broker: ProducingBroker, config
     assert not call.cancelling()
 
 
+@each_path
+async def test_closed_while_it_waits_for_the_first_record(broker: ProducingBroker, configs: dict[str, Any]) -> None:
+    waits = asyncio.Event()
+
+    async def records() -> AsyncIterator[bytes]:
+        waits.set()
+        await asyncio.get_running_loop().create_future()
+        yield b"never"
+
+    producer = producer_of(broker, **configs)
+    await producer.start()
+    call = asyncio.create_task(producer.send_many("orders", records()))
+    await waits.wait()
+    await asyncio.wait_for(producer.close(), PATIENCE_S)
+    with pytest.raises(SendManyError, match="stopped after 0 records: ProducerClosedError"):
+        await asyncio.wait_for(call, PATIENCE_S)
+
+
 async def test_closed_before_it_waits_for_records(broker: ProducingBroker) -> None:
     """The same if close is called while interceptors handle a record, or while the call waits for its turn."""
     quiet = Quiet()
@@ -1027,6 +1046,30 @@ async def test_in_another_loop(broker: ProducingBroker) -> None:
     async with producer_of(broker) as producer:
         with pytest.raises(WrongLoopError):
             await asyncio.to_thread(asyncio.run, as_coroutine(producer.send_many("orders", [b"v"])))
+
+
+def test_in_a_loop_that_runs_in_another_thread_now() -> None:
+    """It is the producer's loop, but the compiled path belongs to the thread in which it was started."""
+    loop = asyncio.new_event_loop()
+    broker = ProducingBroker({"orders": 1})
+    loop.run_until_complete(broker.start())
+    producer = producer_of(broker)
+    loop.run_until_complete(producer.start())
+
+    def elsewhere() -> None:
+        call = asyncio.wait_for(as_coroutine(producer.send_many("orders", [b"v"])), PATIENCE_S)
+        with pytest.raises(SendManyError, match="started in another thread") as caught:
+            loop.run_until_complete(call)
+        assert isinstance(caught.value.__cause__, WrongLoopError)
+        assert (caught.value.result.acked, caught.value.result.failed) == (0, 1)
+
+    try:
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(elsewhere).result()
+        loop.run_until_complete(producer.close())
+        loop.run_until_complete(broker.stop())
+    finally:
+        loop.close()
 
 
 async def as_coroutine(awaitable: Awaitable[Any]) -> Any:
