@@ -90,7 +90,7 @@ class Sent:
         self.ended = asyncio.Event()
         self.correlation_id = connection.next_correlation_id()
         frame = encode_request(METADATA, connection.version(MetadataRequest), self.correlation_id, "tester")
-        connection.send_frame(
+        self.size_bytes = connection.send_frame(
             [frame[:5], memoryview(frame)[5:]],
             self.correlation_id,
             MetadataRequest.API_KEY,
@@ -644,11 +644,33 @@ async def test_a_request_on_a_closed_connection_is_surely_not_written(broker: Fa
     connection.abort()
     sent = Sent(connection)
     assert sent.errors == []  # never called within send_frame
+    assert sent.size_bytes == 0
     await sent.ended.wait()
     assert isinstance(sent.errors[0], ConnectionLostError)
     assert not sent.errors[0].maybe_written
     with pytest.raises(ConnectionLostError):
         await connection.request(METADATA)
+    await connection.wait_closed()
+
+
+async def test_a_token_without_a_header_when_this_side_closes(
+    broker: FakeBroker, owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers before 1.0 get such tokens; the login may be given up while one is unanswered."""
+    connection = await owner.open(broker)
+    arrived = asyncio.Event()
+
+    async def take(peer: Any, frame: bytes) -> None:
+        arrived.set()
+
+    monkeypatch.setattr(broker, "_handle", take)
+    login = asyncio.create_task(connection.exchange_bare(b"token"))
+    await arrived.wait()
+    connection.abort()
+    with pytest.raises(ConnectionLostError, match="closed on this side") as caught:
+        await login
+    assert caught.value.maybe_written
+    assert owner.closed == [None]
     await connection.wait_closed()
 
 
