@@ -898,6 +898,18 @@ def test_news_are_looked_for_in_steps(topics: int, partitions: int) -> None:
     assert is_news
 
 
+@pytest.mark.parametrize(
+    ("leader", "epoch", "is_news"), [(1, 5, False), (2, 5, True), (2, 4, True), (1, 6, True), (1, 4, False)]
+)
+def test_a_new_leader_or_leader_epoch_is_news(leader: int, epoch: int, is_news: bool) -> None:
+    states = tuple(PartitionState(number, 1, 5, (1, 2), (1, 2), (), 0) for number in range(3))
+    cluster = Cluster()
+    cluster.adopt(ClusterChanges({}, {"orders": ClusterTopic("orders", partitions=states)}))
+    last = states[-1]._replace(leader=leader, leader_epoch=epoch)
+    answer = {"orders": ClusterTopic("orders", partitions=(*states[:-1], last))}
+    assert in_one_go(metadata_module._has_news(ClusterChanges({}, answer), cluster))[0] is is_news
+
+
 # --- hints ------------------------------------------------------------------------------------------------------------
 
 
