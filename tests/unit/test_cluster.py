@@ -284,6 +284,15 @@ def test_partitions_left_out_stand_without_a_leader() -> None:
     assert cluster.topics["t"].partitions[1] == PartitionState(1, -1, -1, (), (), (), 0)
 
 
+def test_an_answer_without_partitions_leaves_those_of_the_same_topic() -> None:
+    assert leaders(cluster_of(topic())) == []
+    cluster = cluster_of(topic(partition(0)))
+    merge(cluster, response(topic()))
+    assert leaders(cluster) == [(1, 5)]
+    merge(cluster, response(topic(topic_id=ID_B)))
+    assert leaders(cluster) == []
+
+
 def test_the_first_of_two_answers_about_one_partition_counts() -> None:
     assert leaders(cluster_of(topic(partition(0, leader=2), partition(0, leader=3)))) == [(2, 5)]
 

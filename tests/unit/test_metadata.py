@@ -290,7 +290,18 @@ async def test_a_topic_that_nobody_can_be_asked_for_times_out_and_says_why(clust
         assert f"{cluster.brokers[0].host}:{cluster.brokers[0].port}" in str(caught.value)
 
 
-async def test_a_partition_that_does_not_exist_yet_is_waited_for(cluster: FakeCluster) -> None:
+async def test_a_topic_without_partitions_is_asked_for_until_it_has_some(cluster: FakeCluster) -> None:
+    cluster.topics = {"a": []}
+    async with running(cluster, retry_backoff_ms=5, retry_backoff_max_ms=5) as setup:
+        waiting = asyncio.ensure_future(setup.wait("a"))
+        await setup.until(lambda: "a" in setup.metadata.cluster.topics)
+        cluster.topics["a"] = [(1, 0)]
+        assert await waiting == 1
+
+
+async def test_a_partition_that_does_not_exist_yet_is_waited_for(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
     cluster.topics = {"a": [(1, 0)]}
     async with running(cluster, retry_backoff_ms=5, retry_backoff_max_ms=5) as setup:
         assert await setup.wait("a", 0) == 1
@@ -299,8 +310,11 @@ async def test_a_partition_that_does_not_exist_yet_is_waited_for(cluster: FakeCl
             await cluster.brokers[0].next_request(MetadataRequest)
         assert not waiting.done()
         assert setup.metadata._schedule.failures("a") >= 1  # so the requests become rarer
+        while setup.metadata._schedule.failures("a") <= metadata_module.WARN_FROM_FAILURES:
+            await cluster.brokers[0].next_request(MetadataRequest)
         cluster.topics["a"] = [(1, 0), (1, 0)]
         assert await waiting == 2
+    assert not caplog.records  # nothing is wrong with the topic
 
 
 async def test_a_partition_that_never_comes_times_out_and_names_the_count(cluster: FakeCluster) -> None:

@@ -768,6 +768,16 @@ async def test_rows_of_a_live_stream_do_not_wait_for_later_ones(
 
 
 @each_path
+async def test_batches_that_are_each_enough_for_a_fetch(broker: ProducingBroker, configs: dict[str, Any]) -> None:
+    """A thread collects thousands of rows; when these are sent, and not before, it is asked for more."""
+    batch = pa.record_batch({"value": ["a"] * 10_000}, schema=LIVE_SCHEMA)
+    async with producer_of(broker, **configs) as producer:
+        reader = pa.RecordBatchReader.from_batches(LIVE_SCHEMA, iter([batch] * 3))
+        result = await asyncio.wait_for(producer.send_arrow("orders", reader), PATIENCE_S)
+    assert result.acked == 30_000
+
+
+@each_path
 async def test_the_last_rows_of_a_live_stream_are_not_lost(broker: ProducingBroker, configs: dict[str, Any]) -> None:
     """Whether they come while the loop sends others or waits, and whatever ends the stream."""
     async with producer_of(broker, linger_ms=0, **configs) as producer:
