@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 BOOTSTRAP ?=
 STAMP := $(VENV)/.installed
+BENCH_STAMP := $(VENV)/.installed-bench
 # Tests mostly wait for brokers; each process has some of its own. WORKERS=0 runs them one after the other.
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
@@ -73,8 +74,11 @@ check: $(STAMP)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cython-lint aioproducer
 	$(BIN)/python -m pytest -q tests/test_layering.py
 
-bench bench-quick: $(STAMP)
+$(BENCH_STAMP): $(STAMP)
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet -e ".[bench]"
+	@touch $@
+
+bench bench-quick: $(BENCH_STAMP)
 	$(BIN)/python -m benchmarks $(if $(filter bench-quick,$@),--quick)
 
 bench-spark: $(STAMP)
@@ -97,4 +101,4 @@ soak: $(STAMP)
 	$(BIN)/python -m benchmarks.soak --minutes $(MINUTES)
 
 clean:
-	rm -rf build dist .cache out *.egg-info aioproducer/*.so $(STAMP)
+	rm -rf build dist .cache out *.egg-info aioproducer/*.so $(STAMP) $(BENCH_STAMP)

@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     """Return the command line's description."""
     made = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    made.add_argument("--quick", action="store_true", help="about a minute: one round of short runs, written to out/")
+    made.add_argument("--quick", action="store_true", help="about 80 seconds: one round of short runs, written to out/")
     made.add_argument("--only", action="append", choices=SLUGS, help="this bench; repeatable")
     names = sorted({client.name for client in CLIENTS})
     made.add_argument(
