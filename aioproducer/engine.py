@@ -216,6 +216,17 @@ class Engine:
             self._metrics.register_gauge(name, read)
 
     @property
+    def cluster_id(self) -> str | None:
+        """The cluster's id; None if it has none, or before it has answered."""
+        return self._metadata.cluster_id
+
+    def tell_cluster_id(self, tell: Callable[[str], None]) -> None:
+        """Call ``tell`` with the cluster's id, now if it is known, and with each new one."""
+        self._metadata.on_cluster_id = tell
+        if self.cluster_id is not None:
+            tell(self.cluster_id)
+
+    @property
     def unreachable(self) -> KafkaError | None:
         """Why no broker can be reached at the moment.
 

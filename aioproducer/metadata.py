@@ -108,6 +108,9 @@ class Metadata:
         """Whether records for a topic are buffered: it is not forgotten, and may be created if it is missing."""
         self.on_other_cluster: Callable[[str, str], None] = _nothing
         """Called with the ids of the former cluster and of the one that has taken its place, before that is adopted."""
+        self.cluster_id: str | None = None
+        self.on_cluster_id: Callable[[str], None] = _nothing
+        """Called with each new ``cluster_id``."""
         self._logger = ClientLogger(logger, config.client_id)
         self._config = config
         self._client = client
@@ -120,7 +123,6 @@ class Metadata:
         self._hints: list[LeaderHint] = []
         self._last_error: KafkaError | None = None
         self._rebootstrapping = False
-        self._cluster_id: str | None = None
         self._ended_by: KafkaError | None = None
         self._warnings_of_topics = LogLimit(WARN_EVERY_MS)
         self._warnings_of_rebootstrap = LogLimit(WARN_EVERY_MS)
@@ -257,7 +259,7 @@ class Metadata:
             AuthenticationError: a broker and this client do not accept each other.
         """
         response = await self._client.bootstrap(deadline_ms)
-        self._cluster_id = cluster_id_of(response)
+        self._name_cluster(response)
         self._take(ClusterChanges(brokers_of(response)))
         self._schedule.started(self._now_ms())
 
@@ -381,13 +383,19 @@ class Metadata:
         """Refuse the answer of another cluster."""
         if self._is_other(response):
             raise OtherClusterError(
-                f"{connection} belongs to another cluster: its id is {_shown(response)}, not {self._cluster_id}"
+                f"{connection} belongs to another cluster: its id is {_shown(response)}, not {self.cluster_id}"
             )
-        self._cluster_id = self._cluster_id or cluster_id_of(response)
+        self._name_cluster(response)
 
     def _is_other(self, response: MetadataResponse) -> bool:
         cluster_id = cluster_id_of(response)
-        return None not in (self._cluster_id, cluster_id) and self._cluster_id != cluster_id
+        return None not in (self.cluster_id, cluster_id) and self.cluster_id != cluster_id
+
+    def _name_cluster(self, response: MetadataResponse) -> None:
+        cluster_id = cluster_id_of(response)
+        if cluster_id is not None and cluster_id != self.cluster_id:
+            self.cluster_id = cluster_id
+            self.on_cluster_id(cluster_id)
 
     def _look_for_leaders(self) -> None:
         """Brokers disappeared from an answer about some topics only: they may have led partitions of the others.
@@ -451,7 +459,7 @@ class Metadata:
         topics: Mapping[str, ClusterTopic] = {}
         if self._is_other(response):
             topics = self._leave_cluster(response)
-        self._cluster_id = cluster_id_of(response) or self._cluster_id
+        self._name_cluster(response)
         self._take(ClusterChanges(brokers_of(response), topics))
 
     def _leave_cluster(self, response: MetadataResponse) -> Mapping[str, ClusterTopic]:
@@ -461,7 +469,7 @@ class Metadata:
         """
         told = f"the connection was closed, as bootstrap_servers lead to another cluster now, {_shown(response)}"
         self._client.leave_brokers(ConnectionLostError(told))
-        self.on_other_cluster(str(self._cluster_id), _shown(response))
+        self.on_other_cluster(str(self.cluster_id), _shown(response))
         return self.cluster.without_leaders()
 
     # --- notifying others ---------------------------------------------------------------------------------------------

@@ -156,6 +156,7 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
         if self._is_counted:
             _starts.started(engine.now_ms(), len(_started))
         self._preparation.started(self._config.client_id)
+        engine.tell_cluster_id(self._preparation.cluster_known)
         self._open_admission(
             engine.accumulator,
             loop,
@@ -602,6 +603,11 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
     def client_id(self) -> str:
         """The name that brokers use for this producer in logs, metrics and quotas."""
         return self._config.client_id
+
+    @property
+    def cluster_id(self) -> str | None:
+        """The id of the cluster (KIP-78); None before ``start``, and if the cluster has none."""
+        return None if self._engine is None else self._engine.cluster_id
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:

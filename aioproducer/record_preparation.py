@@ -136,6 +136,10 @@ class RecordPreparation:
         """Call ``on_start`` of each interceptor with the client id of the producer whose records it will see."""
         self._tell("on_start", client_id)
 
+    def cluster_known(self, cluster_id: str) -> None:
+        """Call ``on_cluster`` of each interceptor with the id of the cluster that gets the records from now on."""
+        self._tell("on_cluster", cluster_id)
+
     def transaction_began(self) -> None:
         """Call ``on_transaction_begin`` of each interceptor."""
         self._tell("on_transaction_begin")

@@ -429,9 +429,9 @@ _RECORDS = (
         importance="low",
         doc="Objects that see, and may change, each record before it is serialized, and that see how it ended: "
         "on_send(record) returns the Record to go on with, on_acknowledgement(metadata, error, headers) gets None for "
-        "one of the first two. close(), on_start(client_id), on_transaction_begin(), on_transaction_end(committed), "
-        "on_bulk_begin(topic) and on_bulk_end(result, error) are called on objects that have them. What an interceptor "
-        "raises is logged and changes nothing.",
+        "one of the first two. close(), on_start(client_id), on_cluster(cluster_id), on_transaction_begin(), "
+        "on_transaction_end(committed), on_bulk_begin(topic) and on_bulk_end(result, error) are called on objects that "
+        "have them. What an interceptor raises is logged and changes nothing.",
     ),
 )
 

@@ -304,6 +304,7 @@ _INTERCEPTOR_METHODS = (
     "on_send",
     "on_acknowledgement",
     "on_start",
+    "on_cluster",
     "on_bulk_begin",
     "on_bulk_end",
     "on_transaction_begin",

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from aioproducer import (
     BufferExhaustedError,
@@ -20,7 +21,7 @@ from aioproducer import (
     SerializationError,
 )
 from aioproducer.testing import KafkaCluster
-from tests.broker.fixtures import new_topic, producer_of, until
+from tests.broker.fixtures import PATIENCE_S, new_topic, producer_of, until
 from tests.broker.readers import read, read_values
 
 pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("clean_loop")]
@@ -139,7 +140,11 @@ class Interceptor:
         self.name = name
         self.sent: list[Record] = []
         self.ended: list[tuple[RecordMetadata | None, KafkaError | None, Any]] = []
+        self.clusters: list[str] = []
         self.closed = 0
+
+    def on_cluster(self, cluster_id: str) -> None:
+        self.clusters.append(cluster_id)
 
     def on_send(self, record: Record) -> Record:
         self.sent.append(record)
@@ -177,6 +182,17 @@ async def test_interceptors_see_the_record_and_its_end(kafka: KafkaCluster) -> N
         assert not first.closed
     assert (first.closed, second.closed) == (1, 1)
     assert (await read(kafka, topic))[0][0].headers == tuple(expected)
+
+
+async def test_interceptors_learn_which_cluster_it_is(kafka: KafkaCluster) -> None:
+    topic = await new_topic(kafka)
+    interceptor = Interceptor()
+    async with producer_of(kafka, interceptors=[interceptor]) as producer:
+        await producer.send(topic, b"v")
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+        known = (await asyncio.to_thread(admin.list_topics, timeout=PATIENCE_S)).cluster_id
+        assert interceptor.clusters == [known]
+        assert producer.cluster_id == known
 
 
 async def test_interceptors_hear_of_failures_without_looking_for_the_user(kafka: KafkaCluster) -> None:

@@ -1079,6 +1079,22 @@ async def test_another_cluster_is_adopted_if_bootstrap_servers_lead_there(two: F
         assert [setup.metadata.cluster.leader("a", number) for number in (0, 1)] == [2, 1]
 
 
+async def test_a_cluster_that_gets_its_id_later(cluster: FakeCluster) -> None:
+    """As Redpanda while it is being set up."""
+    cluster.topics = {"a": [(1, 0)]}
+    cluster.cluster_id = "redpanda.initializing"
+    async with running(cluster) as setup:
+        told: list[str] = []
+        setup.metadata.on_cluster_id = told.append
+        await setup.wait("a")
+        assert setup.metadata.cluster_id is None
+        cluster.cluster_id = "blue"
+        cluster.topics["b"] = cluster.topics["c"] = [(1, 0)]
+        await setup.wait("b")
+        await setup.wait("c")
+        assert (setup.metadata.cluster_id, told) == ("blue", ["blue"])
+
+
 async def test_the_answer_of_a_single_broker_of_another_cluster_is_not_adopted(
     two: FakeCluster, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from aioproducer import Producer
+from aioproducer import Producer, Record
 from aioproducer.errors import ProducerFailedError
 from aioproducer.testing import FakeCluster
 
@@ -102,6 +102,35 @@ async def test_a_request_for_a_producer_id_is_made_again_there(blue: FakeCluster
         blue.stop()
         await producer.send("orders", b"mine")
         assert values(green) == [b"mine"]
+
+
+async def test_interceptors_and_the_program_learn_which_cluster_gets_the_records(
+    blue: FakeCluster, green: FakeCluster
+) -> None:
+    class Lineage:
+        def __init__(self) -> None:
+            self.told: list[str] = []
+
+        def on_send(self, record: Record) -> Record:
+            self.told.append(str(record.value))
+            return record
+
+        def on_start(self, client_id: str) -> None:
+            self.told.append(client_id)
+
+        def on_cluster(self, cluster_id: str) -> None:
+            self.told.append(cluster_id)
+
+    lineage = Lineage()
+    producer = producer_of(blue, green, client_id="shop", interceptor_classes=[lineage], value_serializer=str.encode)
+    assert producer.cluster_id is None
+    async with producer:
+        assert producer.cluster_id == blue._model.cluster_id
+        await producer.send("orders", "one")
+        blue.stop()
+        await producer.send("orders", "two")
+        assert producer.cluster_id == green._model.cluster_id
+        assert lineage.told == ["shop", blue._model.cluster_id, "one", "two", green._model.cluster_id]
 
 
 @pytest.mark.parametrize("is_open", [True, False])

@@ -331,6 +331,9 @@ class Noting:
     def on_start(self, client_id: str) -> None:
         self.ends.append(client_id)  # type: ignore[arg-type]
 
+    def on_cluster(self, cluster_id: str) -> None:
+        self.ends.append(cluster_id)  # type: ignore[arg-type]
+
     def on_transaction_begin(self) -> None:
         self.ends.append("begin")  # type: ignore[arg-type]
 
@@ -355,6 +358,9 @@ class Broken(Noting):
         raise self.error
 
     def on_start(self, client_id: str) -> None:
+        raise self.error
+
+    def on_cluster(self, cluster_id: str) -> None:
         raise self.error
 
     def on_transaction_begin(self) -> None:
@@ -390,15 +396,16 @@ def test_interceptor_that_raises(error: type[BaseException], caplog: pytest.LogC
     last = Noting(b" last")
     prepared = preparation(interceptors=[Broken(error), last])
     prepared.started("shop")
+    prepared.cluster_known("blue")
     assert prepared.intercept(record(b"v")).value == b"v last"
     prepared.ended(METADATA, None, None)
     prepared.transaction_began()
     prepared.transaction_ended(True)
     prepared.close()
-    assert last.ends == ["shop", (METADATA, None, None), "begin", True]
+    assert last.ends == ["shop", "blue", (METADATA, None, None), "begin", True]
     assert last.closed == 1
-    calls = ("on_start", "on_send", "on_ack", "on_transaction_begin", "on_transaction_end", "close")
-    assert [entry.levelno for entry in caplog.records] == [logging.WARNING] * 6
+    calls = ("on_start", "on_cluster", "on_send", "on_ack", "on_transaction_begin", "on_transaction_end", "close")
+    assert [entry.levelno for entry in caplog.records] == [logging.WARNING] * 7
     assert [call in entry.getMessage() for call, entry in zip(calls, caplog.records, strict=True)]
     assert all(entry.exc_info for entry in caplog.records)
 
