@@ -10,7 +10,7 @@ import warnings
 import weakref
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Mapping
 from types import TracebackType
-from typing import Any, ClassVar, NoReturn, Self, TypeAlias, Unpack
+from typing import Any, ClassVar, Literal, NoReturn, Self, TypeAlias, Unpack
 
 from aioproducer._arguments import checked_topic
 from aioproducer.bulk import BulkSend
@@ -598,6 +598,46 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
         """
         self._check_open()
         return await self._running_engine().telemetry.client_instance_id(timeout)
+
+    def register_metric_for_subscription(
+        self,
+        name: str,
+        read: Callable[[], float],
+        *,
+        kind: Literal["gauge", "sum"] = "gauge",
+        attributes: Mapping[str, str] | None = None,
+    ) -> None:
+        """Push a metric of the program to the cluster too, if it asks for that (KIP-1076), from the next push on.
+
+        It replaces the metric of this name and these attributes. With ``enable_metrics_push=False`` nothing is pushed.
+
+        Args:
+            name: as subscriptions name it, such as ``com.example.orders.waiting``; without a prefix of Kafka's.
+            read: returns the value, at each push, on the event loop. NaN is no value; what it raises is logged the
+                first time.
+            kind: "gauge" for a value that comes and goes, "sum" for a total that only grows, of which the cluster may
+                ask for the increase.
+            attributes: tell metrics of one name apart, which are all of one kind.
+        Raises:
+            ValueError: the name is the producer's own, or not one that OpenTelemetry allows; or the kind is unknown or
+                not that of others of this name.
+            TypeError: an argument has another type, or ``read`` is async.
+            NotStartedError, ProducerClosedError, WrongLoopError: called too early, too late or from elsewhere.
+        Source: KafkaProducer.registerMetricForSubscription.
+        """
+        self._check_open()
+        self._running_engine().telemetry.application.register(name, read, kind, attributes)
+
+    def unregister_metric_from_subscription(self, name: str, *, attributes: Mapping[str, str] | None = None) -> None:
+        """Push the metric of this name and these attributes no more; if there is none, nothing happens.
+
+        Raises:
+            TypeError, ValueError, NotStartedError, ProducerClosedError, WrongLoopError: as for
+                ``register_metric_for_subscription``.
+        Source: KafkaProducer.unregisterMetricFromSubscription.
+        """
+        self._check_open()
+        self._running_engine().telemetry.application.unregister(name, attributes)
 
     @property
     def client_id(self) -> str:

@@ -38,6 +38,7 @@ from aioproducer.net.connection import Connection
 from aioproducer.protocol.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from aioproducer.protocol.push_telemetry import PushTelemetryRequest
 from aioproducer.protocol.schema import ZERO_UUID
+from aioproducer.telemetry.application_metrics import ApplicationMetrics
 from aioproducer.telemetry.report import Report, Told
 from aioproducer.telemetry.subscription import (
     AT_ONCE,
@@ -84,6 +85,7 @@ class ClientTelemetry:
         self._metrics = metrics
         self._rng = rng
         self._wall_time_s = wall_time_s
+        self.application = ApplicationMetrics(self._logger)
         self._told = Told(self._now_ns())
         self._subscription: Subscription | None = None
         self._instance_id = ZERO_UUID
@@ -215,7 +217,7 @@ class ClientTelemetry:
     def _subscribe(self, subscription: Subscription) -> None:
         before, self._subscription = self._subscription, subscription
         self._instance_id = subscription.instance_id
-        self._asks = not subscription.wants_any
+        self._asks = not (subscription.wants_any or self.application.wanted(subscription))
         if before is not None and before.delta != subscription.delta:
             self._told.forget()
         name = readable(subscription.instance_id)
@@ -247,7 +249,15 @@ class ClientTelemetry:
         """Build a report, send it, and return the error code of the answer."""
         subscription = self._subscription
         assert subscription is not None
-        report = Report(self._metrics, subscription, self._told, self._resource, self._now_ms(), self._now_ns())
+        report = Report(
+            self._metrics,
+            self.application,
+            subscription,
+            self._told,
+            self._resource,
+            now_ms=self._now_ms(),
+            now_ns=self._now_ns(),
+        )
         for _ in report.steps():
             await asyncio.sleep(0)
         codec = subscription.codec(self._refused_codecs)

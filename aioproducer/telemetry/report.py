@@ -1,4 +1,4 @@
-"""The metrics of a producer as one push, and what earlier pushes reported. Pure.
+"""The metrics of a producer and its program as one push, and what earlier pushes reported.
 
 A report is built in steps of a few topics each, so that one about thousands of topics does not block the loop.
 """
@@ -6,19 +6,23 @@ A report is built in steps of a few topics each, so that one about thousands of 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.telemetry import otlp
+from aioproducer.telemetry.application_metrics import ApplicationMetric, ApplicationMetrics
 from aioproducer.telemetry.subscription import Subscription, full_name
 from aioproducer.version import VERSION
 
 SCOPE = "aioproducer"
 MEMBERS_A_STEP = 16
-"""Topics or nodes: about half a millisecond of work."""
+"""Topics, nodes or metrics of the program: about half a millisecond of work."""
 
 LABELS = {"producer-topic-metrics": "topic", "producer-node-metrics": "node_id"}
-DISPENSABLE = ("producer-topic-metrics", "producer-node-metrics", "producer-metrics")
+APPLICATION = "application"
+"""The group of the program's own metrics, whose names are full ones."""
+DISPENSABLE = ("producer-topic-metrics", "producer-node-metrics", APPLICATION, "producer-metrics")
 """The order in which groups are left out of a push that is too large: first those that grow with the cluster."""
 
 Key = tuple[str, str, str]
@@ -68,6 +72,7 @@ class Report:
     def __init__(
         self,
         metrics: ProducerMetrics,
+        application: ApplicationMetrics,
         subscription: Subscription,
         told: Told,
         resource: Mapping[str, str],
@@ -75,6 +80,7 @@ class Report:
         now_ns: int,
     ) -> None:
         self._metrics = metrics
+        self._application = application
         self._subscription = subscription
         self._told = told
         self._resource = resource
@@ -82,25 +88,20 @@ class Report:
         self._now_ns = now_ns
         self._points: dict[str, dict[str, list[bytes]]] = {}
         self._sums: dict[str, dict[Key, float]] = {}
+        self._sum_names: set[tuple[str, str]] = set()
         self._left_out: set[str] = set()
 
     def steps(self) -> Iterator[None]:
         """Read all wanted metrics; yields between two steps."""
-        count = 0
-        for group, names in self._subscription.names.items():
-            if names:
-                self._points[group] = {name: [] for name in names}
-                self._sums[group] = {}
-                for member in self._metrics.members(group):
-                    self._read(group, member, names)
-                    count += 1
-                    if count % MEMBERS_A_STEP == 0:
-                        yield
+        for count, read in enumerate(self._reads(), 1):
+            read()
+            if count % MEMBERS_A_STEP == 0:
+                yield
 
     def leave_out(self) -> str | None:
         """Leave out the most dispensable group and return its name; None if nothing is left."""
         for group in DISPENSABLE:
-            if group not in self._left_out and any(self._points.get(group, {}).values()):
+            if group not in self._left_out and group in self._points:
                 self._left_out.add(group)
                 return group
         return None
@@ -112,7 +113,6 @@ class Report:
             for group, by_name in self._points.items()
             if group not in self._left_out
             for name, points in by_name.items()
-            if points
         ]
         return otlp.metrics_data(self._resource, SCOPE, VERSION, found) if found else b""
 
@@ -122,24 +122,42 @@ class Report:
             if group not in self._left_out:
                 self._told.take(sums, self._now_ns)
 
+    def _reads(self) -> Iterator[Callable[[], None]]:
+        """What there is to do, of roughly equal size."""
+        for group, names in self._subscription.names.items():
+            if names:
+                for member in self._metrics.members(group):
+                    yield partial(self._read, group, member, names)
+        for metric in self._application.wanted(self._subscription):
+            yield partial(self._read_application, metric)
+
+    def _read_application(self, metric: ApplicationMetric) -> None:
+        if (value := self._application.read(metric)) is not None:
+            self._add(APPLICATION, metric.member, metric.name, value, metric.labels, is_sum=metric.is_sum)
+
     def _read(self, group: str, member: str, names: tuple[str, ...]) -> None:
-        points, sums, told = self._points[group], self._sums[group], self._told
         labels = otlp.attributes({LABELS[group]: member}) if group in LABELS else b""
         for name, value in self._metrics.values(group, member, names, self._now_ms):
-            if math.isnan(value):
-                continue  # the average of no values
-            start_ns = None
-            if name.endswith("-total"):
-                key = group, member, name
-                sums[key] = value
-                start_ns = told.started_ns
-                if self._subscription.delta:
-                    start_ns = told.since_ns(group, name)
-                    value -= told.value(key)
-            points[name].append(otlp.point(value, self._now_ns, labels, start_ns))
+            if not math.isnan(value):  # the average of no values
+                self._add(group, member, name, value, labels, is_sum=name.endswith("-total"))
+
+    def _add(self, group: str, member: str, name: str, value: float, labels: bytes, *, is_sum: bool) -> None:
+        told, start_ns = self._told, None
+        if is_sum:
+            key = group, member, name
+            self._sums.setdefault(group, {})[key] = value
+            self._sum_names.add((group, name))
+            start_ns = told.started_ns
+            if self._subscription.delta:
+                start_ns = told.since_ns(group, name)
+                before = told.value(key)
+                value -= before if value >= before else 0  # else the program has begun to count anew
+        point = otlp.point(value, self._now_ns, labels, start_ns)
+        self._points.setdefault(group, {}).setdefault(name, []).append(point)
 
     def _metric(self, group: str, name: str, points: list[bytes]) -> bytes:
-        if name.endswith("-total"):
+        shown = name if group == APPLICATION else full_name(group, name)
+        if (group, name) in self._sum_names:
             temporality = otlp.DELTA if self._subscription.delta else otlp.CUMULATIVE
-            return otlp.total(full_name(group, name), points, temporality)
-        return otlp.gauge(full_name(group, name), points)
+            return otlp.total(shown, points, temporality)
+        return otlp.gauge(shown, points)

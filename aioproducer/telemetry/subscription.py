@@ -58,7 +58,8 @@ class Subscription:
         codecs: numbers of the codecs that the cluster accepts, preferred ones first.
         max_bytes: the limit of a push, compressed.
         delta: whether sums count from the last push.
-        names: the wanted metrics by group.
+        prefixes: what the names of wanted metrics begin with.
+        names: the wanted metrics of the producer by group.
     """
 
     instance_id: bytes = field(repr=False)
@@ -67,6 +68,7 @@ class Subscription:
     codecs: tuple[int, ...]
     max_bytes: int
     delta: bool
+    prefixes: tuple[str, ...]
     names: Mapping[str, tuple[str, ...]] = field(repr=False)
 
     @classmethod
@@ -79,6 +81,7 @@ class Subscription:
         if response.client_instance_id == ZERO_UUID:
             raise ProtocolError("an answer to GetTelemetrySubscriptions without a client instance id")
         wanted = response.requested_metrics
+        prefixes = ("",) if wanted == ALL else tuple(wanted)
         return cls(
             instance_id=response.client_instance_id,
             subscription_id=response.subscription_id,
@@ -86,13 +89,18 @@ class Subscription:
             codecs=tuple(response.accepted_compression_types),
             max_bytes=response.telemetry_max_bytes,
             delta=response.delta_temporality,
-            names={group: _chosen(group, names, wanted) for group, names in NAMES.items()},
+            prefixes=prefixes,
+            names={group: _chosen(group, names, prefixes) for group, names in NAMES.items()},
         )
 
     @property
     def wants_any(self) -> bool:
-        """Whether there is anything to push."""
+        """Whether there is anything to push of the producer's own metrics."""
         return any(self.names.values())
+
+    def wants(self, name: str) -> bool:
+        """Whether a metric of this full name is to be pushed."""
+        return name.startswith(self.prefixes)
 
     def codec(self, refused: Collection[int]) -> Codec:
         """The cluster's preferred codec that is installed here and was not refused; else the codec none."""
@@ -105,8 +113,5 @@ class Subscription:
         return codec_by_attribute(NO_CODEC)
 
 
-def _chosen(group: str, names: Collection[str], wanted: list[str]) -> tuple[str, ...]:
-    if wanted == ALL:
-        return tuple(names)
-    prefixes = tuple(wanted)
+def _chosen(group: str, names: Collection[str], prefixes: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in names if full_name(group, name).startswith(prefixes))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aioproducer import ConfigError
+from aioproducer import ConfigError, ProducerClosedError
 from aioproducer.testing import KafkaCluster
 from tests.broker.fixtures import PATIENCE_S, new_topic, producer_of
 from tests.broker.metrics_receiver import Received, compile_receiver, properties, received
@@ -89,6 +89,39 @@ async def test_a_subscription_that_changes(receiving: Receiving) -> None:
         assert receiving.of(client)[-1].terminating
     finally:
         await asyncio.to_thread(change, "all", {"metrics": "*"})
+
+
+async def test_metrics_of_the_program(receiving: Receiving) -> None:
+    """They alone are asked for, so nothing is pushed until one is registered."""
+    change, handled, shop = receiving.cluster.alter_client_metrics, 0, {"shop": "berlin"}
+    try:
+        await asyncio.to_thread(change, "all", {"metrics": "com.example."})
+        async with producer_of(receiving.cluster) as producer:
+            client = await producer.client_instance_id(PATIENCE_S)
+            producer.register_metric_for_subscription("com.example.handled", lambda: handled, kind="sum")
+            producer.register_metric_for_subscription("com.example.waiting", lambda: 7, attributes=shop)
+            producer.register_metric_for_subscription("com.other", lambda: 1)
+            handled = 5
+            await receiving.until(lambda: receiving.of(client))
+            handled = 12
+            producer.unregister_metric_from_subscription("com.example.waiting", attributes=shop)
+            await receiving.until(lambda: "com.example.waiting" not in receiving.of(client)[-1].names)
+    finally:
+        await asyncio.to_thread(change, "all", {"metrics": "*"})
+    pushes = receiving.of(client)
+    assert pushes[0].values("com.example.waiting") == {frozenset(shop.items()): 7.0}
+    assert sum(push.values("com.example.handled")[frozenset()] for push in pushes) == 12.0
+    assert set.union(*(push.names for push in pushes)) == {"com.example.handled", "com.example.waiting"}
+
+
+async def test_metrics_of_the_program_where_none_are_pushed(kafka: KafkaCluster) -> None:
+    async with producer_of(kafka, enable_metrics_push=False) as producer:
+        producer.register_metric_for_subscription("com.example.waiting", lambda: 7)
+        producer.unregister_metric_from_subscription("com.example.waiting")
+        with pytest.raises(ValueError, match="can't name a metric"):
+            producer.register_metric_for_subscription("", lambda: 7)
+    with pytest.raises(ProducerClosedError):
+        producer.register_metric_for_subscription("com.example.waiting", lambda: 7)
 
 
 async def test_metrics_that_nobody_shall_have(receiving: Receiving) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
+from aioproducer.client_logger import ClientLogger
 from aioproducer.metrics import NAMES, ProducerMetrics
+from aioproducer.telemetry.application_metrics import ApplicationMetrics
 from aioproducer.telemetry.report import MEMBERS_A_STEP, Report, Told
 from aioproducer.telemetry.subscription import Subscription
 
@@ -14,13 +17,23 @@ STARTED_NS, NOW_MS = 1_000, 50_000
 TOTAL = "record-error-total"
 
 
-def wishes(*, delta: bool = True, **names: tuple[str, ...]) -> Subscription:
+def wishes(*, delta: bool = True, prefixes: tuple[str, ...] = (), **names: tuple[str, ...]) -> Subscription:
     chosen = {group: names.get(group.removesuffix("-metrics").replace("-", "_"), ()) for group in NAMES}
-    return Subscription(bytes(16), 1, 60_000, (), 1 << 20, delta, chosen)
+    return Subscription(bytes(16), 1, 60_000, (), 1 << 20, delta, prefixes, chosen)
 
 
-def report(metrics: ProducerMetrics, subscription: Subscription, told: Told, now_ns: int) -> Report:
-    made = Report(metrics, subscription, told, {}, NOW_MS, now_ns)
+def application() -> ApplicationMetrics:
+    return ApplicationMetrics(ClientLogger(logging.getLogger(__name__), "shop"))
+
+
+def report(
+    metrics: ProducerMetrics,
+    subscription: Subscription,
+    told: Told,
+    now_ns: int,
+    added: ApplicationMetrics | None = None,
+) -> Report:
+    made = Report(metrics, added or application(), subscription, told, {}, NOW_MS, now_ns)
     for _ in made.steps():
         pass
     return made
@@ -104,7 +117,7 @@ def test_thousands_of_topics_take_many_steps() -> None:
     metrics = ProducerMetrics()
     for number in range(10 * MEMBERS_A_STEP):
         metrics.record_errors(f"topic-{number}", 1, NOW_MS)
-    made = Report(metrics, wishes(producer_topic=(TOTAL,)), Told(STARTED_NS), {}, NOW_MS, 2_000)
+    made = Report(metrics, application(), wishes(producer_topic=(TOTAL,)), Told(STARTED_NS), {}, NOW_MS, 2_000)
     assert len(list(made.steps())) == 10
     assert len(points(made.encoded())["topic.record.error.total"]) == 10 * MEMBERS_A_STEP
 
@@ -113,7 +126,65 @@ def test_a_topic_that_comes_while_it_is_read() -> None:
     metrics = ProducerMetrics()
     for number in range(2 * MEMBERS_A_STEP):
         metrics.record_errors(f"topic-{number}", 1, NOW_MS)
-    made = Report(metrics, wishes(producer_topic=(TOTAL,)), Told(STARTED_NS), {}, NOW_MS, 2_000)
+    made = Report(metrics, application(), wishes(producer_topic=(TOTAL,)), Told(STARTED_NS), {}, NOW_MS, 2_000)
     for _ in made.steps():
         metrics.record_errors("late", 1, NOW_MS)
     assert made.encoded()
+
+
+# --- the program's own ------------------------------------------------------------------------------------------------
+
+
+def test_what_the_program_adds() -> None:
+    metrics, told, added = ProducerMetrics(), Told(STARTED_NS), application()
+    waiting, handled = [3.0], {"berlin": 10, "paris": 20}
+    added.register("com.example.waiting", lambda: waiting[0], "gauge", None)
+    for shop in handled:
+        added.register("com.example.handled", lambda shop=shop: handled[shop], "sum", {"shop": shop})  # type: ignore[misc]
+    added.register("com.other", lambda: 1.0, "gauge", None)
+    wanted = wishes(prefixes=("com.example.",))
+    first = report(metrics, wanted, told, 2_000, added)
+    assert points(first.encoded()) == {
+        "com.example.waiting": {"": (0, 2_000, 3.0)},
+        "com.example.handled": {"berlin": (STARTED_NS, 2_000, 10.0), "paris": (STARTED_NS, 2_000, 20.0)},
+    }
+    first.taken()
+    waiting[0], handled["berlin"] = 1.5, 14
+    added.unregister("com.example.handled", {"shop": "paris"})
+    second = report(metrics, wanted, told, 3_000, added)
+    assert points(second.encoded()) == {
+        "com.example.waiting": {"": (0, 3_000, 1.5)},
+        "com.example.handled": {"berlin": (2_000, 3_000, 4.0)},
+    }
+
+
+def test_a_sum_that_begins_anew() -> None:
+    """As if the program had restarted: what it has counted since is all that is new."""
+    told, added, counted = Told(STARTED_NS), application(), [10]
+    added.register("com.example.handled", lambda: counted[0], "sum", None)
+    report(ProducerMetrics(), wishes(prefixes=("",)), told, 2_000, added).taken()
+    counted[0] = 4
+    again = report(ProducerMetrics(), wishes(prefixes=("",)), told, 3_000, added)
+    assert points(again.encoded())["com.example.handled"] == {"": (2_000, 3_000, 4.0)}
+    since_start = report(ProducerMetrics(), wishes(delta=False, prefixes=("",)), told, 3_000, added)
+    assert points(since_start.encoded())["com.example.handled"] == {"": (STARTED_NS, 3_000, 4.0)}
+
+
+def test_a_large_report_keeps_the_producers_own_longest() -> None:
+    metrics, added = ProducerMetrics(), application()
+    metrics.record_errors("orders", 3, NOW_MS)
+    added.register("com.example.waiting", lambda: 1.0, "gauge", None)
+    made = report(
+        metrics, wishes(producer=(TOTAL,), producer_topic=(TOTAL,), prefixes=("com",)), Told(STARTED_NS), 1, added
+    )
+    assert [made.leave_out() for _ in range(4)] == ["producer-topic-metrics", "application", "producer-metrics", None]
+
+
+def test_many_metrics_of_the_program_take_many_steps() -> None:
+    added = application()
+    for number in range(10 * MEMBERS_A_STEP):
+        added.register(f"com.example.m{number}", lambda: 1.0, "gauge", None)
+    made = Report(ProducerMetrics(), added, wishes(prefixes=("",)), Told(STARTED_NS), {}, NOW_MS, 2_000)
+    for _ in made.steps():
+        added.unregister("com.example.m0", None)  # the loop runs between these steps
+    assert len(points(made.encoded())) == 10 * MEMBERS_A_STEP

@@ -60,6 +60,15 @@ def test_what_is_wanted(wanted: list[str], count: int) -> None:
     assert found.wants_any == (count > 0)
 
 
+@pytest.mark.parametrize(
+    ("wanted", "wants"),
+    [([], False), (["*"], True), (["com.example."], True), (["com.example.waiting"], True), (["com.other"], False),
+     (["*", "nonsense"], False)],
+)  # fmt: skip
+def test_which_metrics_of_the_program_are_wanted(wanted: list[str], wants: bool) -> None:
+    assert subscription(requested_metrics=wanted).wants("com.example.waiting") == wants
+
+
 def test_an_interval_that_is_none() -> None:
     assert subscription(push_interval_ms=0).interval_ms == subscription(push_interval_ms=-5).interval_ms == 300_000
     assert subscription(push_interval_ms=1).interval_ms == 1
