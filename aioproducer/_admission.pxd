@@ -49,8 +49,6 @@ cdef class Admission:
     cdef ProducerBatch take(self, topic, value, key, partition, headers, timestamp_ms, bint awaited, RecordView* record)
     cdef ProducerBatch place(self, str topic, TopicQueues queues, int32_t partition, RecordView* record, list pairs,
                              bint awaited)
-    cdef ProducerBatch place_with_headers(self, str topic, TopicQueues queues, int32_t partition, RecordView* record,
-                                          headers, bint awaited)
     cdef int look(self) except -1
     cdef inline int64_t clock_ns(self) except? -1
     cdef int check_loop(self) except -1

@@ -40,7 +40,7 @@ from cpython.unicode cimport PyUnicode_CheckExact
 from aioproducer._am_send cimport SEND_NEXT, SEND_RETURN, aiop_iter_send, aiop_set_am_send
 from aioproducer._accumulator cimport last_delivery
 from aioproducer._arguments cimport (
-    as_buffer, checked_partition, checked_timestamp, checked_topic, encodable_headers, is_plain, lasting_headers,
+    as_buffer, can_last, checked_partition, checked_timestamp, checked_topic, encodable_headers, is_plain, lasting,
     point_at, too_large,
 )
 from aioproducer._clock cimport aiop_clock_ns
@@ -231,6 +231,9 @@ cdef class Admission:
     cdef ProducerBatch take(self, topic, value, key, partition, headers, timestamp_ms, bint awaited,
                             RecordView* record):
         """`admit` after the clocks were read; returns the batch that took the record."""
+        cdef unsigned char encoded[HEADERS_BYTES]
+        cdef ProducerBatch batch
+        cdef list pairs
         cdef int64_t chosen = -1
         if topic is not self.last_topic or topic is None:       # None also marks that there is no last topic
             if not PyUnicode_CheckExact(topic):
@@ -257,24 +260,17 @@ cdef class Admission:
             (self.now_ns + self.wall_offset_ns) // 1000000 if timestamp_ms is None
             else checked_timestamp(timestamp_ms, topic)
         )
-        if headers is not None:
-            return self.place_with_headers(topic, queues, <int32_t>chosen, record, headers, awaited)
         record.headers = NULL
         record.headers_size = 1
-        return self.place(topic, queues, <int32_t>chosen, record, None, awaited)
-
-    cdef ProducerBatch place_with_headers(self, str topic, TopicQueues queues, int32_t partition, RecordView* record,
-                                          headers, bint awaited):
-        cdef unsigned char encoded[HEADERS_BYTES]
-        cdef ProducerBatch batch
-        cdef list pairs = None
-        record.headers = encoded
+        if headers is None:
+            return self.place(topic, queues, <int32_t>chosen, record, None, awaited)
         record.headers_size = encode_headers(headers, encoded, HEADERS_BYTES)
         if record.headers_size == 0:
-            record.headers = NULL
             pairs = encodable_headers(headers, topic, self.max_record_bytes)
             record.headers_size = 1 if pairs is None else headers_size(pairs)
-        batch = self.place(topic, queues, partition, record, pairs, awaited)
+            return self.place(topic, queues, <int32_t>chosen, record, pairs, awaited)
+        record.headers = encoded
+        batch = self.place(topic, queues, <int32_t>chosen, record, None, awaited)
         record.headers = NULL       # the encoded headers live no longer than this call
         return batch
 
@@ -337,8 +333,8 @@ cdef class Admission:
             self._refuse()
         cdef Delivery delivery
         try:
-            if headers is not None:
-                headers = lasting_headers(headers, topic, self.max_record_bytes)
+            if not can_last(headers):
+                headers = lasting(headers, topic, self.max_record_bytes)
             if self.direct:
                 delivery = self.admit(topic, value, key, partition, headers, timestamp_ms, False)
                 if delivery is not None:
@@ -518,8 +514,8 @@ cdef class Submission:
     cdef int begin(self, sent, void** result) except -1:
         """The first step, if the producer admits records."""
         cdef Admission producer = self.producer
-        if self.headers is not None:
-            self.headers = lasting_headers(self.headers, self.topic, producer.max_record_bytes)
+        if not can_last(self.headers):
+            self.headers = lasting(self.headers, self.topic, producer.max_record_bytes)
         if producer.direct:
             self.delivery = producer.admit(self.topic, self.value, self.key, self.partition, self.headers,
                                            self.timestamp_ms, self.is_send)

@@ -136,8 +136,11 @@ cdef bytes header_bytes(value, name, str topic, Py_ssize_t limit):
         ) from error
 
 
-cdef object lasting_headers(headers, topic, Py_ssize_t limit):
-    """Headers that can be read twice: an iterator would be exhausted when the slow path reads it."""
+cdef object lasting(headers, topic, Py_ssize_t limit):
+    """Headers that can be read twice: an iterator would be exhausted when the slow path reads it.
+
+    `can_last` says without a call whether they are of a type that can.
+    """
     if isinstance(headers, (list, tuple, dict)) or not isinstance(topic, str):
         return headers
     return encodable_headers(headers, str.__str__(topic), limit)

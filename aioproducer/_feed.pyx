@@ -12,7 +12,7 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 
-from aioproducer._arguments cimport check_partition, lasting_headers
+from aioproducer._arguments cimport can_last, check_partition, lasting
 from aioproducer._producer_batch cimport ProducerBatch
 from aioproducer._record_batch cimport RecordView
 
@@ -95,8 +95,10 @@ cdef class RecordFeed:
             elif isinstance(item, Record):
                 if item.topic is not None:
                     topic = item.topic
-                if self.headers is None and item.headers is not None:
-                    self.headers = lasting_headers(item.headers, topic, self.producer.max_record_bytes)
+                if self.headers is None:
+                    self.headers = item.headers
+                    if not can_last(self.headers):
+                        self.headers = lasting(self.headers, topic, self.producer.max_record_bytes)
                 batch = self.producer.take(topic, item.value, item.key, item.partition, self.headers,
                                            item.timestamp_ms, False, &record)
             else:

@@ -30,7 +30,7 @@ cdef inline Py_ssize_t largest_size(RecordView* record) noexcept:
 
 cdef int fill_view(RecordView* record, bytes key, bytes value, list headers, int64_t timestamp_ms) except -1
 cdef Py_ssize_t headers_size(list headers) except -1
-cdef Py_ssize_t encode_headers(headers, unsigned char* start, Py_ssize_t capacity) except -1
+cdef Py_ssize_t encode_headers(headers, unsigned char* start, Py_ssize_t capacity) noexcept
 
 
 @cython.no_gc

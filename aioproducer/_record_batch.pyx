@@ -21,8 +21,9 @@ from crc32c import crc32c
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_CheckExact, PyDict_Next, PyDict_Size
-from cpython.list cimport PyList_CheckExact, PyList_GET_ITEM, PyList_GET_SIZE
+from cpython.list cimport PyList_CheckExact
 from cpython.object cimport PyObject
+from cpython.sequence cimport PySequence_Fast_GET_SIZE, PySequence_Fast_ITEMS
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from cpython.unicode cimport PyUnicode_CheckExact
 
@@ -45,6 +46,8 @@ from aioproducer.errors import ProtocolError
 cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
     bint PyUnicode_IS_ASCII(object text)
+    Py_ssize_t PyUnicode_GET_LENGTH(object text)
+    const void* PyUnicode_DATA(object text)
 
 cdef enum:
     MAX_HEADER_OVERHEAD = 10    # bytes of a header's two lengths
@@ -79,7 +82,7 @@ cdef Py_ssize_t headers_size(list headers) except -1:
     return total
 
 
-cdef Py_ssize_t encode_headers(headers, unsigned char* start, Py_ssize_t capacity) except -1:
+cdef Py_ssize_t encode_headers(headers, unsigned char* start, Py_ssize_t capacity) noexcept:
     """Write headers with their count, and return the bytes they took; 0 leaves them to the general encoder.
 
     That is, unless they are exactly a list, tuple or dict of pairs of ASCII str and bytes or None, and fit into the
@@ -87,12 +90,12 @@ cdef Py_ssize_t encode_headers(headers, unsigned char* start, Py_ssize_t capacit
     """
     cdef unsigned char* end = start + capacity
     cdef unsigned char* p
-    cdef PyObject* pair
     cdef PyObject* name
     cdef PyObject* value
+    cdef PyObject** pairs
+    cdef Py_ssize_t count
     cdef Py_ssize_t i
     cdef Py_ssize_t at = 0
-    cdef bint is_list = PyList_CheckExact(headers)
     if PyDict_CheckExact(headers):
         p = put_varint(start, PyDict_Size(headers))
         while PyDict_Next(headers, &at, &name, &value):
@@ -100,36 +103,36 @@ cdef Py_ssize_t encode_headers(headers, unsigned char* start, Py_ssize_t capacit
             if p == NULL:
                 return 0
         return p - start
-    if not is_list and not PyTuple_CheckExact(headers):
+    if not PyList_CheckExact(headers) and not PyTuple_CheckExact(headers):
         return 0
-    p = put_varint(start, PyList_GET_SIZE(headers) if is_list else PyTuple_GET_SIZE(headers))
-    for i in range(PyList_GET_SIZE(headers) if is_list else PyTuple_GET_SIZE(headers)):
-        pair = PyList_GET_ITEM(headers, i) if is_list else PyTuple_GET_ITEM(headers, i)
-        if not PyTuple_CheckExact(<object>pair) or PyTuple_GET_SIZE(<object>pair) != 2:
+    count = PySequence_Fast_GET_SIZE(headers)
+    pairs = PySequence_Fast_ITEMS(headers)
+    p = put_varint(start, count)
+    for i in range(count):
+        if not PyTuple_CheckExact(<object>pairs[i]) or PyTuple_GET_SIZE(<object>pairs[i]) != 2:
             return 0
         p = put_plain_header(
-            p, end, <object>PyTuple_GET_ITEM(<object>pair, 0), <object>PyTuple_GET_ITEM(<object>pair, 1)
+            p, end, <object>PyTuple_GET_ITEM(<object>pairs[i], 0), <object>PyTuple_GET_ITEM(<object>pairs[i], 1)
         )
         if p == NULL:
             return 0
     return p - start
 
 
-cdef inline unsigned char* put_plain_header(unsigned char* p, unsigned char* end, name, value) except? NULL:
+cdef inline unsigned char* put_plain_header(unsigned char* p, unsigned char* end, name, value) noexcept:
     """Write one header; NULL if there is no room for it, or if it needs the general encoder."""
-    cdef Py_ssize_t name_size = 0
+    cdef Py_ssize_t name_size
     cdef Py_ssize_t value_size = -1
-    cdef const char* text
     if not PyUnicode_CheckExact(name) or not PyUnicode_IS_ASCII(name):
         return NULL
     if value is not None:
         if not PyBytes_CheckExact(value):
             return NULL
         value_size = PyBytes_GET_SIZE(value)
-    text = PyUnicode_AsUTF8AndSize(name, &name_size)    # for ASCII this is the str's own memory
+    name_size = PyUnicode_GET_LENGTH(name)      # of ASCII these are also the bytes, and the str's own memory
     if name_size > end - p or value_size > end - p or name_size + value_size + MAX_HEADER_OVERHEAD > end - p:
         return NULL
-    p = put_bytes(put_varint(p, name_size), text, name_size)
+    p = put_bytes(put_varint(p, name_size), PyUnicode_DATA(name), name_size)
     p = put_varint(p, value_size)
     return put_bytes(p, PyBytes_AS_STRING(value), value_size) if value_size > 0 else p
 
