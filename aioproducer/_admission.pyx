@@ -233,17 +233,19 @@ cdef class Admission:
         """`admit` after the clocks were read; returns the batch that took the record."""
         cdef unsigned char encoded[HEADERS_BYTES]
         cdef ProducerBatch batch
+        cdef TopicQueues queues
         cdef list pairs
         cdef int64_t chosen = -1
         if topic is not self.last_topic or topic is None:       # None also marks that there is no last topic
             if not PyUnicode_CheckExact(topic):
                 topic = checked_topic(topic)
-            self.last_topic = None
-            self.last_queues = self.accumulator.find_topic(topic)
-            if self.last_queues is None:
+            queues = self.accumulator.topics.find(<str>topic)
+            if queues is None:
                 return None
-            self.last_topic = topic
-        cdef TopicQueues queues = self.last_queues     # what follows may run user code, which may send too
+            self.last_topic = <str>topic
+            self.last_queues = queues
+        else:
+            queues = self.last_queues      # what follows may run user code, which may send too
         if queues.partition_count == 0:
             return None
         if partition is not None:

@@ -9,16 +9,7 @@ Always: a kept name is referenced, so no other str has its address.
 
 import cython
 
-from cpython.list cimport PyList_GET_ITEM
-from cpython.object cimport PyObject
-from libc.stdint cimport uint64_t
-
-cdef enum:
-    WAYS = 4            # places in a set: with a name and a topic each, a cache line
-    FEWEST_BITS = 4     # of the number of a set
-    MOST_BITS = 13      # 512 KiB of places
-
-cdef uint64_t GOLDEN_RATIO = 0x9E3779B97F4A7C15     # of 64 bits: spreads what is multiplied by it over the upper bits
+from cpython.sequence cimport PySequence_Fast_ITEMS
 
 
 @cython.final
@@ -28,21 +19,12 @@ cdef class TopicIndex:
         self.topics = {}
         self.empty(FEWEST_BITS)
 
-    cdef TopicQueues find(self, str name):
-        cdef Py_ssize_t start = 2 * WAYS * <Py_ssize_t>((<uint64_t><size_t><void*>name * GOLDEN_RATIO) >> self.shift)
-        cdef Py_ssize_t at
-        for at in range(start, start + 2 * WAYS, 2):
-            if PyList_GET_ITEM(self.places, at) == <PyObject*>name:
-                if not (<TopicQueues>PyList_GET_ITEM(self.places, at + 1)).forgotten:
-                    return <TopicQueues>PyList_GET_ITEM(self.places, at + 1)
-                break
-        return self.look_up(name, start)
-
-    cdef TopicQueues look_up(self, str name, Py_ssize_t start):
+    cdef TopicQueues look_up(self, str name):
         cdef TopicQueues topic = <TopicQueues>self.topics.get(name)
+        cdef Py_ssize_t start = self.set_of(name) + 2 * self.way
         if topic is not None:
-            self.places[start + 2 * self.way] = name
-            self.places[start + 2 * self.way + 1] = topic
+            self.places[start] = name
+            self.places[start + 1] = topic
             self.way = (self.way + 1) % WAYS
         return topic
 
@@ -64,6 +46,7 @@ cdef class TopicIndex:
         cdef list places = [0] * (2 * WAYS << bits)     # first: a finalizer that it runs may look topics up
         self.bits = bits
         self.shift = 64 - bits
-        self.places = places
+        self.items = PySequence_Fast_ITEMS(places)
+        places, self.places = self.places, places       # the old ones end after all fields are those of the new ones
         self.removed = 0
         return 0
