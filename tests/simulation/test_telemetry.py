@@ -605,6 +605,9 @@ def test_its_id() -> None:
         assert first == second == await world.producer.client_instance_id(0)
         assert first is not None
         assert len(first) == 22
+        known_s = world.loop.time()
+        assert await world.producer.client_instance_id(5) == first
+        assert world.loop.time() == known_s
         world.wants("*", interval_ms=INTERVAL_MS + 1)
         await asyncio.sleep(5 * INTERVAL_S)
         assert await world.producer.client_instance_id(0) == first

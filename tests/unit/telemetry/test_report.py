@@ -92,6 +92,25 @@ def test_sums_since_the_start() -> None:
     assert points(report(metrics, wanted, told, 3_000).encoded())["record.error.total"][""] == (STARTED_NS, 3_000, 3.0)
 
 
+def test_a_gauge_is_no_difference() -> None:
+    """Only sums count from the last push."""
+    metrics, told = ProducerMetrics(), Told(STARTED_NS)
+    metrics.register_gauge("connection-count", lambda: 3.0)
+    for now_ns in 2_000, 3_000:
+        made = report(metrics, wishes(producer=("connection-count",)), told, now_ns)
+        assert points(made.encoded()) == {"connection.count": {"": (0, now_ns, 3.0)}}
+        made.taken()
+
+
+def test_what_is_forgotten_is_told_from_the_start() -> None:
+    metrics, told = ProducerMetrics(), Told(STARTED_NS)
+    wanted = wishes(producer=(TOTAL,))
+    metrics.record_errors("orders", 3, NOW_MS)
+    report(metrics, wanted, told, 2_000).taken()
+    told.forget()
+    assert points(report(metrics, wanted, told, 3_000).encoded())["record.error.total"][""] == (STARTED_NS, 3_000, 3.0)
+
+
 def test_what_is_left_out() -> None:
     metrics, told = ProducerMetrics(), Told(STARTED_NS)
     metrics.record_errors("orders", 3, NOW_MS)
@@ -110,6 +129,14 @@ def test_what_is_left_out() -> None:
     assert made.encoded() == b""
     assert told.value(("producer-metrics", "", TOTAL)) == 3.0
     assert told.value(("producer-topic-metrics", "orders", TOTAL)) == 0.0
+
+
+def test_what_has_no_values_is_not_left_out() -> None:
+    """The log would name it as the cause."""
+    metrics = ProducerMetrics()
+    metrics.record_errors("orders", 3, NOW_MS)
+    made = report(metrics, wishes(producer=(TOTAL,), producer_node=("request-total",)), Told(STARTED_NS), 1)
+    assert [made.leave_out(), made.leave_out()] == ["producer-metrics", None]
 
 
 def test_thousands_of_topics_take_many_steps() -> None:
