@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import struct
 import threading
 import weakref
 from collections import Counter
@@ -232,6 +233,20 @@ def test_block_under_a_view_is_not_reused() -> None:
     assert accumulator.append(topic, 0, None, b"x", None, 0, 0) is not None
 
 
+def test_a_view_that_an_exception_releases() -> None:
+    """The owner is notified, and the exception goes on."""
+    accumulator = make_accumulator()
+    owner = Owner(accumulator.pool)
+    put(accumulator, add_topic(accumulator))
+    (batch,) = drain_all(accumulator)
+    views = views_of(batch)
+    end(accumulator, batch)
+    del batch
+    with pytest.raises(struct.error):
+        struct.unpack("0s", views.pop())
+    assert owner.told == [accumulator.pool.total_bytes]
+
+
 def test_views_that_end_before_the_release_are_not_late() -> None:
     """Without a late view, the owner is not notified: it knows of its own release."""
     accumulator = make_accumulator()
@@ -255,6 +270,15 @@ def test_the_last_piece_of_the_budget() -> None:
     for batch in drain_all(accumulator):
         end(accumulator, batch)
     assert accumulator.pool.available_bytes == 2048 + 100
+
+
+def test_a_record_may_take_the_whole_budget() -> None:
+    accumulator = make_accumulator(buffer_memory=3000)
+    topic = add_topic(accumulator)
+    overhead = 9  # the lengths of record and value have two bytes each
+    assert accumulator.append(topic, 0, None, bytes(3001 - overhead), None, 0, 0) is None
+    put(accumulator, topic, bytes(3000 - overhead))
+    assert accumulator.pool.available_bytes == 0
 
 
 def test_large_record_takes_its_own_size() -> None:

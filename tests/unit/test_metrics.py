@@ -141,7 +141,7 @@ def test_before_anything_happened() -> None:
 
 def test_batches_are_counted_in_all_and_by_topic() -> None:
     metrics = ProducerMetrics()
-    send(metrics, START_MS)
+    send(metrics, START_MS, largest_record_bytes=201, queue_time_ms=15)
     send(
         metrics,
         START_MS + 1000,
@@ -149,8 +149,7 @@ def test_batches_are_counted_in_all_and_by_topic() -> None:
         record_count=2,
         wire_bytes=300,
         size_bytes=300 - 61,
-        largest_record_bytes=200,
-        queue_time_ms=15,
+        largest_record_bytes=120,
     )
     groups = metrics.snapshot(START_MS + 31_000)
     values = groups["producer-metrics"]
@@ -159,13 +158,25 @@ def test_batches_are_counted_in_all_and_by_topic() -> None:
     assert (values["batch-size-avg"], values["batch-size-max"]) == (400, 500)
     assert (values["record-queue-time-avg"], values["record-queue-time-max"]) == (10, 15)
     assert values["compression-rate-avg"] == 0.75
-    assert (values["record-size-avg"], values["record-size-max"]) == (pytest.approx((1300 - 2 * 61) / 12), 200)
+    assert (values["record-size-avg"], values["record-size-max"]) == (pytest.approx((1300 - 2 * 61) / 12), 201)
     assert values["records-per-request-avg"] == 6
     topics = groups["producer-topic-metrics"]
     assert topics["orders"]["record-send-total"] == 10
     assert topics["orders"]["compression-rate"] == 0.5
     assert topics["orders"]["byte-total"] == 500
     assert topics["audit"]["byte-rate"] == pytest.approx(300 / 30)
+
+
+def test_a_request_with_batches_of_several_topics() -> None:
+    metrics = ProducerMetrics()
+    batches = [
+        sent(START_MS, topic=topic, record_count=count, size_bytes=100 * count, largest_record_bytes=100, wire_bytes=99)
+        for topic, count in (("orders", 10), ("audit", 2), ("orders", 5))
+    ]
+    metrics.record_batches_sent(batches, START_MS)
+    topics = metrics.snapshot(START_MS)["producer-topic-metrics"]
+    found = {topic: (values["record-send-total"], values["byte-total"]) for topic, values in topics.items()}
+    assert found == {"orders": (15, 198), "audit": (2, 99)}
 
 
 def test_errors_and_retries() -> None:
@@ -179,10 +190,20 @@ def test_errors_and_retries() -> None:
         assert values["record-retry-rate"] == pytest.approx(7 / 30)
 
 
+def test_a_topic_that_comes_again_counts_on() -> None:
+    """The queues of a topic that was not used for long are new, and errors may be counted before the first batch."""
+    metrics = ProducerMetrics()
+    metrics.record_errors("orders", 3, START_MS)
+    for _ in range(2):
+        send(metrics, START_MS)  # each from queues of its own
+    values = metrics.snapshot(START_MS)["producer-topic-metrics"]["orders"]
+    assert (values["record-error-total"], values["record-send-total"]) == (3, 20)
+
+
 def test_requests_of_a_node_and_of_all() -> None:
     metrics = ProducerMetrics()
-    metrics.traffic(1).sent(100, START_MS)
     metrics.traffic(2).sent(300, START_MS)
+    metrics.traffic(1).sent(100, START_MS)
     metrics.traffic(1).received(40, START_MS)
     metrics.record_answer(metrics.traffic(1), 8, 0, START_MS)
     metrics.record_answer(metrics.traffic(2), 2, 0, START_MS)
@@ -200,8 +221,8 @@ def test_requests_of_a_node_and_of_all() -> None:
 
 def test_throttling_counts_the_answers_without_it_too() -> None:
     metrics = ProducerMetrics()
-    metrics.record_answer(metrics.traffic(1), 5, 0, START_MS)
     metrics.record_answer(metrics.traffic(1), 5, 100, START_MS)
+    metrics.record_answer(metrics.traffic(1), 5, 0, START_MS)
     values = producer(metrics, START_MS)
     assert (values["produce-throttle-time-avg"], values["produce-throttle-time-max"]) == (50, 100)
 
@@ -252,6 +273,14 @@ def test_rate_of_a_young_producer_is_not_divided_by_nothing() -> None:
     assert producer(metrics, START_MS + 15_000)["record-send-rate"] == pytest.approx(10 / 45)
     assert producer(metrics, START_MS + 30_000)["record-send-rate"] == pytest.approx(10 / 30)
     assert producer(metrics, START_MS + 45_000)["record-send-rate"] == pytest.approx(10 / 45)
+
+
+def test_rate_of_a_window_whose_first_event_is_older_than_all_windows() -> None:
+    """The window is still there because of its last event, and the rate covers the time since its first."""
+    metrics = ProducerMetrics()
+    send(metrics, START_MS)
+    send(metrics, START_MS + 29_999)
+    assert producer(metrics, START_MS + 80_000)["record-send-rate"] == pytest.approx(20 / 80)
 
 
 def test_old_events_are_forgotten_but_in_totals() -> None:
