@@ -181,9 +181,16 @@ async def test_by_topic() -> None:
     assert not bound.adds_headers
     assert bound.serialize("numbers", None, 1) == bytes(7) + b"\1"
     assert bound.serialize("words", None, 1) == b"words 1"
+    assert bound.serialize_nowait("words", None, 1) == b"words 1 now"
     assert bound.serialize("others", None, "x") == b"x"
     await bound.close()
     assert inner.closed == 1
+    rest = Bindable(adds_headers=True)
+    bound = serializers.ByTopic({"numbers": serializers.long}, default=rest).bind(is_key=True, max_block_ms=7)
+    assert bound.adds_headers
+    assert rest.uses == [(True, 7)]
+    await bound.close()
+    assert rest.closed == 1
     refusing = serializers.ByTopic({"numbers": serializers.long}).bind(is_key=False, max_block_ms=5)
     with pytest.raises(LookupError, match="'others'"):
         refusing.serialize("others", None, 1)
