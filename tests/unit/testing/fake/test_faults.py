@@ -17,7 +17,7 @@ ORDERS = MetadataRequest(topics=[MetadataRequestTopic(name="orders")])
 
 
 class TestFail:
-    @pytest.mark.parametrize("error", ["NOT_LEADER_OR_FOLLOWER", 6, NotLeaderOrFollowerError])
+    @pytest.mark.parametrize("error", ["NOT_LEADER_OR_FOLLOWER", "not_leader_or_follower", 6, NotLeaderOrFollowerError])
     def test_so_often_and_then_no_more(self, error: object) -> None:
         cluster = model()
         fault = cluster.faults.fail("Produce", error, times=2)  # type: ignore[arg-type]
@@ -47,6 +47,7 @@ class TestFail:
         fault = cluster.faults.fail("InitProducerId", "COORDINATOR_LOAD_IN_PROGRESS", node=2, times=None)
         assert [ask(Session(cluster, node), INIT).error_code for node in (1, 2)] == [0, 14]
         fault.cancel()
+        assert cluster.faults.pending == ()
         assert ask(Session(cluster, 2), INIT).error_code == 0
 
     def test_the_first_ones_are_let_pass(self) -> None:
@@ -101,6 +102,8 @@ class TestFail:
                 model().faults.throttle("Produce", duration_ms)  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="skip=-1: at least 0"):
             model().faults.drop("Produce", skip=-1)
+        with pytest.raises(ValueError, match="times=0: at least 1, or None"):
+            model().faults.drop("Produce", times=0)
 
 
 class TestWithoutAnAnswer:
@@ -112,6 +115,17 @@ class TestWithoutAnAnswer:
         answer = send(session, produce_request(cluster, batch(b"a")))
         assert (answer.frame, answer.close, session.closed) == (None, True, True)
         assert len(cluster.records("orders")) == written
+
+    @pytest.mark.parametrize("version", [12, 13])  # with the topic's name, and with its id
+    def test_only_requests_with_this_topic_and_partition(self, version: int) -> None:
+        cluster = model()
+        cluster.create_topic("audit", 2)
+        fault = cluster.faults.drop("Produce", topic="orders", partition=1)
+        for topic, partition in (("audit", 1), ("orders", 0)):
+            produce(cluster, batch(b"a"), topic, partition, version=version)
+        request = produce_request(cluster, batch(b"a"), partition=1)
+        assert send(leader_session(cluster, partition=1), request, version).frame is None
+        assert fault.struck == 1
 
     @pytest.mark.parametrize(("when", "written"), [("before", 0), ("after", 1)])
     def test_swallowed(self, when: object, written: int) -> None:
