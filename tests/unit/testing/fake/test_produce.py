@@ -39,6 +39,14 @@ def test_the_reader_sees_all_of_a_record() -> None:
     )
 
 
+def test_deleted_records_may_end_in_a_batch() -> None:
+    cluster = model()
+    produce(cluster, batch(b"a", b"b", b"c"))
+    cluster.delete_records("orders", 0, 1)
+    assert [(record.offset, record.value) for record in cluster.records("orders")] == [(1, b"b"), (2, b"c")]
+    assert produce(cluster, batch(b"d")).log_start_offset == 1
+
+
 def test_log_append_time_replaces_the_producers() -> None:
     cluster = model()
     cluster.create_topic("logs", 1, configs={"message.timestamp.type": "LogAppendTime"})

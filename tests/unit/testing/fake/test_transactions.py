@@ -108,6 +108,20 @@ def test_the_end_of_a_v2_transaction_raises_the_epoch(committed: bool) -> None:
     assert one.produce(b"late", sequence=2) == "INVALID_PRODUCER_EPOCH"
 
 
+def test_transactions_of_two_producers_in_one_partition_end_as_each_of_them_says() -> None:
+    """And nothing that follows the first record of an open one is read."""
+    first = client()
+    second = Client(first.cluster, "other")
+    second.init()
+    for sequence in range(2):
+        assert first.produce(b"first", sequence=sequence) == ""
+        assert second.produce(b"second", sequence=sequence) == ""
+    second.end()
+    assert seen(first.cluster) == []
+    first.end(committed=False)
+    assert seen(first.cluster) == [b"second"] * 2
+
+
 @pytest.mark.parametrize("committed", [True, False])
 @pytest.mark.parametrize(("kafka", "version"), [("4.3", 11), ("3.9", 11), ("2.8", 9)])
 def test_the_end_of_a_v1_transaction_keeps_the_epoch(committed: bool, kafka: str, version: int) -> None:
