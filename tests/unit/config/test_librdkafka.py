@@ -100,8 +100,8 @@ def config_of(configs: dict[str, Any]) -> ProducerConfig:
         ({"topic.metadata.refresh.interval.ms": -1}, {"metadata_max_age_ms": 2_147_483_647}),
         ({"topic.metadata.refresh.interval.ms": "0"}, {"metadata_max_age_ms": 2_147_483_647}),
         (
-            {"metadata.max.age.ms": 900_000, "topic.metadata.refresh.interval.ms": "300000"},
-            {"metadata_max_age_ms": 300_000},
+            {"metadata.max.age.ms": 100_000, "topic.metadata.refresh.interval.ms": "300000"},
+            {"metadata_max_age_ms": 100_000},
         ),
         (
             {"topic.metadata.refresh.interval.ms": -1, "metadata.max.age.ms": "900000"},

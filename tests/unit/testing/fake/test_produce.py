@@ -204,6 +204,13 @@ def test_too_few_replicas_in_sync_stop_acks_all_alone() -> None:
     assert produce(cluster, batch(b"a"), acks=1).error_code == 0
 
 
+def test_a_topic_with_fewer_replicas_than_have_to_be_in_sync_needs_them_all() -> None:
+    """Source: Partition.effectiveMinIsr."""
+    cluster = model(min_insync_replicas=2)
+    cluster.create_topic("single", 1, 1)
+    assert produce(cluster, batch(b"a"), "single").error_code == 0
+
+
 def test_acks_must_be_known() -> None:
     assert name(produce(model(), batch(b"a"), acks=2).error_code) == "INVALID_REQUIRED_ACKS"
 
