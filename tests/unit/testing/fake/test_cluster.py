@@ -126,6 +126,17 @@ async def test_a_broker_comes_back_on_its_port() -> None:
         socket.create_connection(address).close()
 
 
+def test_a_broker_may_stop_without_an_election() -> None:
+    with FakeCluster(2) as cluster:
+        cluster.create_topic("orders")
+        leader = cluster.leader_of("orders")
+        assert leader is not None
+        cluster.stop_broker(leader, elect=False)
+        assert cluster.leader_of("orders") is None
+        cluster.elect_leaders()
+        assert cluster.leader_of("orders") == 3 - leader
+
+
 def test_a_broker_whose_port_is_taken_stays_stopped() -> None:
     with FakeCluster() as cluster:
         cluster.create_topic("orders")
