@@ -203,10 +203,10 @@ class ProducerConfig:
             ConfigError: a name is unknown, a value is not allowed, or values contradict each other.
         """
         typed: dict[str, Any] = {}
+        names: dict[str, str] = {}
         for name, value in values.items():
             definition = _definition(name)
-            if definition.name in typed:
-                raise ConfigError(f"config {definition.name} is given twice, the second time as {name}")
+            _note_name(names, definition.name, name)
             typed[definition.name] = definition.parse(value)
         given = frozenset(name for name, value in typed.items() if value is not None)
         for definition in CONFIGS:
@@ -238,19 +238,20 @@ def underscored(values: Mapping[str, object]) -> dict[str, Any]:
     """Configs by names with ``_``, from names with dots or ``_``. Unknown names stay unchanged, for errors to show.
 
     Raises:
-        ConfigError: a name is given both ways or is not a string, or ``values`` is not a mapping.
+        ConfigError: a config is given by two names, a name is not a string, or ``values`` is not a mapping.
     """
     check_mapping(values)
     result: dict[str, Any] = {}
+    names: dict[str, str] = {}
     for name, value in values.items():
         if not isinstance(name, str):
             _refuse_name(name)
         if name in _ENCODINGS:
             _check_encoding(name, value)
             continue
-        key = _underscored(name) if _underscored(name) in _BY_NAME else name
-        if key in result:
-            raise ConfigError(f"config {key} is given twice, the second time as {name}")
+        definition = _BY_NAME.get(_underscored(name))
+        key = definition.name if definition else name
+        _note_name(names, key, name)
         result[key] = value
     return result
 
@@ -291,6 +292,13 @@ def without_jvm_only(values: Mapping[str, str], whose: str) -> dict[str, str]:
 
 def _underscored(name: str) -> str:
     return name.replace(".", "_") if isinstance(name, str) else name
+
+
+def _note_name(names: dict[str, str], config: str, name: str) -> None:
+    """Add the name by which a config was given; it may have only one."""
+    if config in names:
+        raise ConfigError(f"config {config} is given twice: as {names[config]} and as {name}")
+    names[config] = name
 
 
 def _definition(name: str) -> ConfigDef:

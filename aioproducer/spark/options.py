@@ -140,12 +140,13 @@ def _topic(name: str, topic: str | None) -> str | None:
 def _producer_configs(options: Mapping[str, str]) -> dict[str, str]:
     """The producer's configs, without those for the JVM: Spark's own source and sink may share these options."""
     configs: dict[str, str] = {}
+    names: dict[str, str] = {}
     for name, value in options.items():
         if name.lower().startswith(KAFKA):
             dotted = name[len(KAFKA) :].replace("_", ".")
             if dotted in configs:
-                raise ConfigError(f"option {KAFKA}{dotted} is given twice, the second time as {name}")
-            configs[dotted] = value
+                raise ConfigError(f"option {KAFKA}{dotted} is given twice: as {names[dotted]} and as {name}")
+            configs[dotted], names[dotted] = value, name
     return without_jvm_only(configs, "options of the write")
 
 

@@ -218,10 +218,24 @@ def test_from_config_unknown_name_is_shown_as_given() -> None:
         ProducerConfig.parse_dotted({"bootstrap.servers": "a:1", "batch.sise": 5})
 
 
-def test_given_twice() -> None:
-    with pytest.raises(ConfigError, match=r"linger_ms is given twice, the second time as linger\.ms"):
-        ProducerConfig.parse_dotted({"linger_ms": 1, "linger.ms": 1})
-    assert "partitioner_class is given twice" in refusal(partitioner=partition, partitioner_class=partition)
+@pytest.mark.parametrize(
+    ("first", "second", "config"),
+    [
+        ("linger.ms", "linger_ms", "linger_ms"),
+        ("linger_ms", "linger.ms", "linger_ms"),
+        ("partitioner", "partitioner.class", "partitioner_class"),
+    ],
+)
+def test_given_twice(first: str, second: str, config: str) -> None:
+    """The message has both names as they were given: those are the ones to look for."""
+    with pytest.raises(ConfigError) as caught:
+        ProducerConfig.parse_dotted({"bootstrap.servers": "a:1", first: "5", second: "5"})
+    assert str(caught.value) == f"config {config} is given twice: as {first} and as {second}"
+
+
+def test_given_by_its_two_keywords() -> None:
+    text = refusal(partitioner=partition, partitioner_class=partition)
+    assert text == "config partitioner_class is given twice: as partitioner and as partitioner_class"
 
 
 @pytest.mark.parametrize("parser", [ProducerConfig.parse, ProducerConfig.parse_dotted])
