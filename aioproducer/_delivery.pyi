@@ -75,6 +75,7 @@ class Delivery:
         exception goes to the loop's exception handler and does not stop the others.
 
         Raises:
+            TypeError: ``fn`` can't be called, or is an async function, which nobody would await.
             WrongLoopError: called outside the producer's loop or thread.
         """
 

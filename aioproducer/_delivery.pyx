@@ -37,6 +37,17 @@ from aioproducer._tally cimport NOT_BOOKED
 
 from aioproducer.errors import WrongLoopError
 
+cdef extern from *:
+    """
+    /* Whether it is an async def, or a method that is one; what else may return an awaitable is not looked at. */
+    static inline int aiop_is_async(PyObject* fn) {
+        if (PyMethod_Check(fn)) fn = PyMethod_GET_FUNCTION(fn);
+        if (!PyFunction_Check(fn)) return 0;
+        return ((PyCodeObject*)PyFunction_GET_CODE(fn))->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR);
+    }
+    """
+    int aiop_is_async(object fn) noexcept
+
 cdef enum:
     CALLBACKS_A_TURN = 256      # at least,
     CALLBACKS_BACKLOG = 8       # and at least this fraction (1/8) of those waiting, which bounds the backlog
@@ -469,9 +480,12 @@ cdef class Delivery:
         exception goes to the loop's exception handler and does not stop the others.
 
         Raises:
+            TypeError: ``fn`` can't be called, or is an async function, which nobody would await.
             WrongLoopError: called outside the producer's loop or thread.
         """
         cdef ProduceRequestResult owner = self.settled()
+        if not callable(fn) or aiop_is_async(fn):
+            refuse_callback(fn)
         if context is not None and not isinstance(context, Context):
             raise TypeError(f"add_done_callback(context=...): a contextvars.Context, not {type(context).__name__}")
         if aiop_running_loop() != <PyObject*>owner.ledger.loop:
@@ -501,6 +515,15 @@ cdef class Delivery:
         cdef ProduceRequestResult owner = self.settled()
         state = "pending" if not owner.done else "acknowledged" if owner.error is None else "failed"
         return f"<Delivery {owner.topic}-{owner.partition} {state}>"
+
+
+cdef int refuse_callback(fn) except -1:
+    if not callable(fn):
+        raise TypeError(f"add_done_callback(fn): a function of the Delivery, not {type(fn).__name__}")
+    raise TypeError(
+        f"add_done_callback(fn): {fn.__qualname__} is async, but done callbacks are not awaited: "
+        "give a plain function, which may create a task"
+    )
 
 
 cdef int check_loop(loop) except -1:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import functools
 import gc
 import sys
 import time
 import traceback
 import weakref
-from collections.abc import Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator
 from typing import Any
 
 import pytest
@@ -511,6 +512,59 @@ async def test_callback_with_no_context(accumulator: RecordAccumulator) -> None:
     end(accumulator, batch)
     await turns(1)
     assert not called
+
+
+class Handler:
+    async def ended(self, delivery: Delivery) -> None:
+        """As a request handler's method would be."""
+
+
+async def ended(delivery: Delivery) -> None:
+    """What is not awaited never runs."""
+
+
+async def ended_in_steps(delivery: Delivery) -> AsyncIterator[None]:
+    yield
+
+
+@pytest.mark.parametrize(
+    ("fn", "message"),
+    [
+        (None, r"add_done_callback\(fn\): a function of the Delivery, not NoneType"),
+        ("ended", r"add_done_callback\(fn\): a function of the Delivery, not str"),
+        (ended, r"add_done_callback\(fn\): ended is async, but .* give a plain function, which may create a task"),
+        (ended_in_steps, r"add_done_callback\(fn\): ended_in_steps is async"),
+        (Handler().ended, r"add_done_callback\(fn\): Handler\.ended is async"),
+    ],
+)
+async def test_what_can_not_be_a_callback(accumulator: RecordAccumulator, fn: Any, message: str) -> None:
+    """It is refused where it is given, not when the record ends; nothing is attached, or observed."""
+    batch, delivery = one(accumulator)
+    with pytest.raises(TypeError, match=f"^{message}"):
+        delivery.add_done_callback(fn)
+    del delivery
+    batch.fail(DeliveryTimeoutError("late"))
+    accumulator.release(batch)
+    assert accumulator.ledger.unobserved_count == 1
+
+
+async def test_any_callable_may_be_a_callback(accumulator: RecordAccumulator) -> None:
+    batch, delivery = one(accumulator)
+    called: list[Any] = []
+
+    class Note:
+        def __call__(self, delivery: Delivery) -> None:
+            called.append("object")
+
+        def method(self, delivery: Delivery) -> None:
+            called.append("method")
+
+    note = Note()
+    for fn in (note, note.method, functools.partial(note.method), called.append, lambda _: called.append("lambda"), id):
+        delivery.add_done_callback(fn)
+    end(accumulator, batch)
+    await turns(1)
+    assert called == ["object", "method", "method", delivery, "lambda"]
 
 
 async def test_what_the_producer_attaches_sees_no_context_of_a_caller(accumulator: RecordAccumulator) -> None:
