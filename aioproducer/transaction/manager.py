@@ -192,7 +192,6 @@ class TransactionManager(SequenceBooks):
         for books in self.all_books():
             for batch in books.numbered:
                 batch.in_doubt = False
-                batch.refused_ms = NOT_REFUSED
             self._take_numbers_back(books)
             books.known_producer_id = NO_PRODUCER_ID
             books.former = ()
