@@ -107,7 +107,9 @@ class TaskSend:
     async def _take_care(self, chunk: Chunk, first_row: int, result: BatchResult) -> int:
         """Handle each failed row; returns the bytes of those that became dead letters."""
         if self._options.dead_letter_topic is None:
-            row = self._bad_row(chunk, first_row, *result.errors[0])
+            # Rows that only shared a batch with a bad one may stand before it.
+            index, error = next(filter(_is_at_fault, result.errors), result.errors[0])
+            row = self._bad_row(chunk, first_row, index, error)
             others = f" ({result.failed:,} rows of {chunk.rows:,} failed)" if result.failed > 1 else ""
             raise self._failed(row.place, row.error, others) from row.error
         failed = [self._bad_row(chunk, first_row, index, error) for index, error in result.errors]
@@ -178,3 +180,8 @@ class TaskSend:
         if is_bad_row(error) and self._options.dead_letter_topic is None:
             hint = "; the option deadLetterTopic has a place for rows like this"
         return SparkWriteError(f"{place}{more}: {type(error).__name__}: {error}{hint}")
+
+
+def _is_at_fault(failed: tuple[int, Exception]) -> bool:
+    _, error = failed
+    return not was_refused_by_broker(error) or getattr(error, "record_refused", False)

@@ -118,6 +118,25 @@ async def test_a_bad_row_fails_the_task_and_says_which(producer: Producer) -> No
         await put_and_finish(send, RowChunk([Record(b"a"), Record(b"b"), Record(b"x" * 2_000_000)]))
 
 
+@pytest.mark.parametrize("way", ["arrow", "rows"])
+async def test_the_row_that_the_broker_refused_is_named_not_the_first_of_its_batch(
+    cluster: FakeCluster, way: str
+) -> None:
+    """The others of the batch failed only because of it, and may be more than a call reports to a program."""
+    cluster.create_topic("t", configs={"cleanup.policy": "compact"})
+    keys = [None if number in (1_500, 1_600) else b"k" for number in range(2_000)]
+    columns = {"key": pyarrow.array(keys, pyarrow.binary()), "value": pyarrow.array([b"v"] * len(keys))}
+    chunk: Chunk = RowChunk([Record(b"v", key) for key in keys])
+    if way == "arrow":
+        chunk = ArrowChunk(pyarrow.RecordBatch.from_pydict(columns))
+    async with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        with pytest.raises(
+            SparkWriteError, match=r"^row 1500 of partition 4 \(2,000 rows of 2,000 failed\): "
+        ) as caught:
+            await put_and_finish(TaskSend(producer, options(), 4), chunk)
+    assert "the broker refused the record" in str(caught.value)
+
+
 HEADERS = pyarrow.list_(pyarrow.struct([("key", pyarrow.string()), ("value", pyarrow.binary())]))
 TYPES = {"value": pyarrow.string(), "topic": pyarrow.string(), "partition": pyarrow.int32(), "headers": HEADERS}
 TYPES["timestamp"] = pyarrow.timestamp("us", "UTC")
