@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from aioproducer.errors import KafkaError, RecordTooLargeError, SendManyError
+from aioproducer.errors import KafkaError, RecordTooLargeError, SendManyError, TransactionAbortedError
 from aioproducer.producer import Producer
 from aioproducer.records import BatchResult, Record, RecordMetadata, TopicPartition
 from aioproducer.spark.bad_rows import (
@@ -57,7 +57,7 @@ class TaskSend:
         Raises:
             SparkWriteError: rows of this or an earlier chunk can't be written.
         """
-        self._check()
+        await self._check()
         admitted = asyncio.Event()
         async with self._admission:
             send = asyncio.create_task(self._send(chunk, self._rows, admitted.set))
@@ -66,7 +66,7 @@ class TaskSend:
             send.add_done_callback(self._ended)
             send.add_done_callback(lambda _: admitted.set())
             await admitted.wait()
-        self._check()
+        await self._check()
 
     async def finish(self) -> Outcome:
         """Wait until every row has ended; returns the outcome.
@@ -76,7 +76,7 @@ class TaskSend:
         """
         while self._sends and self._failure is None:
             await asyncio.wait(self._sends, return_when=asyncio.FIRST_COMPLETED)
-        self._check()
+        await self._check()
         return self._outcome
 
     async def cancel(self) -> None:
@@ -88,17 +88,21 @@ class TaskSend:
 
     def _ended(self, send: asyncio.Task[None]) -> None:
         self._sends.discard(send)
-        if not send.cancelled() and self._failure is None:
-            self._failure = send.exception()
+        error = None if send.cancelled() else send.exception()
+        if error is not None and (self._failure is None or (_is_aborted(self._failure) and not _is_aborted(error))):
+            self._failure = error
 
-    def _check(self) -> None:
-        if self._failure is not None:
-            raise self._failure
+    async def _check(self) -> None:
+        if self._failure is None:
+            return
+        if _is_aborted(self._failure) and self._sends:
+            await asyncio.wait(self._sends)  # one of them knows the row that spoiled the transaction
+        raise self._failure
 
     async def _send(self, chunk: Chunk, first_row: int, admitted: Callable[[], object]) -> None:
         try:
             result = await chunk.send(self._producer, self._options.topic, admitted, self._missing)
-        except SendManyError as error:
+        except (SendManyError, TransactionAbortedError) as error:
             raise SparkWriteError(f"partition {self._partition}, from row {first_row} on: {error}") from error
         self._count_in(result, chunk.second)
         lost = await self._take_care(chunk, first_row, result) if result.failed else 0
@@ -106,7 +110,9 @@ class TaskSend:
 
     async def _take_care(self, chunk: Chunk, first_row: int, result: BatchResult) -> int:
         """Handle each failed row; returns the bytes of those that became dead letters."""
-        if self._options.dead_letter_topic is None:
+        # The broker's refusal of one row leaves a transaction no way but to be aborted.
+        spoiled = self._options.transactional is not None and any(map(_was_refused, result.errors))
+        if self._options.dead_letter_topic is None or spoiled:
             # Rows that only shared a batch with a bad one may stand before it.
             index, error = next(filter(_is_at_fault, result.errors), result.errors[0])
             row = self._bad_row(chunk, first_row, index, error)
@@ -177,11 +183,26 @@ class TaskSend:
 
     def _failed(self, place: RowPlace, error: Exception, more: str = "") -> SparkWriteError:
         hint = ""
-        if is_bad_row(error) and self._options.dead_letter_topic is None:
+        if self._options.transactional is not None and was_refused_by_broker(error):
+            hint = "; no row that a broker refuses can become a dead letter in a transaction"
+        elif is_bad_row(error) and self._options.dead_letter_topic is None:
             hint = "; the option deadLetterTopic has a place for rows like this"
         return SparkWriteError(f"{place}{more}: {type(error).__name__}: {error}{hint}")
 
 
+def _was_refused(failed: tuple[int, Exception]) -> bool:
+    return was_refused_by_broker(failed[1])
+
+
 def _is_at_fault(failed: tuple[int, Exception]) -> bool:
     _, error = failed
-    return not was_refused_by_broker(error) or getattr(error, "record_refused", False)
+    if was_refused_by_broker(error):
+        return getattr(error, "record_refused", False)
+    return not isinstance(error, TransactionAbortedError)
+
+
+def _is_aborted(error: BaseException | None) -> bool:
+    """Whether it only tells that another record has failed the transaction."""
+    while error is not None and not isinstance(error, TransactionAbortedError):
+        error = error.__cause__
+    return error is not None

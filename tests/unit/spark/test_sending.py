@@ -47,8 +47,9 @@ def numbered(first: int, count: int, size: int = 100) -> RowChunk:
     return RowChunk([Record(str(number).encode().ljust(size)) for number in range(first, first + count)])
 
 
-async def put_and_finish(send: TaskSend, chunk: Chunk) -> None:
-    await send.put(chunk)
+async def put_and_finish(send: TaskSend, *chunks: Chunk) -> None:
+    for chunk in chunks:
+        await send.put(chunk)
     await send.finish()
 
 
@@ -135,6 +136,29 @@ async def test_the_row_that_the_broker_refused_is_named_not_the_first_of_its_bat
         ) as caught:
             await put_and_finish(TaskSend(producer, options(), 4), chunk)
     assert "the broker refused the record" in str(caught.value)
+
+
+@pytest.mark.parametrize("chunks", [1, 30])
+@pytest.mark.parametrize("more", [{}, {"deadLetterTopic": "dead"}], ids=["no dead letters", "dead letters"])
+async def test_a_row_that_the_broker_refuses_in_a_transaction(
+    cluster: FakeCluster, more: dict[str, str], chunks: int
+) -> None:
+    """It can't become a dead letter of that transaction, so the error names the row, and does not advise that.
+
+    Later rows fail as well, some before that one is known.
+    """
+    cluster.create_topic("t", configs={"cleanup.policy": "compact"})
+    sink = options(**{"transactional.id.prefix": "p", "transactionLog": "/log"}, **more)
+    configs = {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "p-1", "batch.size": 16_384}
+    rows = [Record(b"v" * 100, None if number == 900 else b"k") for number in range(1_000 * chunks)]
+    async with Producer.from_config({**configs, "buffer.memory": 200_000}) as producer:
+        await producer.begin_transaction()
+        send = TaskSend(producer, sink, 0)
+        with pytest.raises(SparkWriteError, match=r"^row 900 of partition 0 .*: InvalidRecordError") as caught:
+            await put_and_finish(send, *(RowChunk(rows[first : first + 1_000]) for first in range(0, len(rows), 1_000)))
+        assert str(caught.value).endswith("; no row that a broker refuses can become a dead letter in a transaction")
+        await send.cancel()
+        await producer.abort_transaction()
 
 
 HEADERS = pyarrow.list_(pyarrow.struct([("key", pyarrow.string()), ("value", pyarrow.binary())]))
