@@ -239,7 +239,16 @@ def _by_field(invalid: ValidationError) -> list[tuple[str, str]]:
     wanted: dict[tuple[str, str], list[str]] = {}
     for each in invalid.errors:
         wanted.setdefault((each.field, _name_of(each.datum)), []).append(_name_of_type(each.schema))
-    return [(field, f"{given} is not {' or '.join(types)}") for (field, given), types in wanted.items()]
+    return [(field, f"{_shown(given, types)} is not {' or '.join(types)}") for (field, given), types in wanted.items()]
+
+
+def _shown(given: str, types: Sequence[str]) -> str:
+    """A value by its type; an int that is no int, or no long, has too many bits for it."""
+    if given == "int" and "long" in types:
+        return "int beyond 64 bits"
+    if given == "int" and "int" in types:
+        return "int beyond 32 bits"
+    return given
 
 
 def _name_of(value: Any) -> str:
