@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,8 @@ from rich.text import Text
 
 from aioproducer.cli.outcome import DONE, INTERRUPTED, SOME_FAILED, CommandError, one_line, require
 from aioproducer.cli.spark_process import quiet_interrupts, signals_set_event, stderr_to, without_pandas_warning
+from aioproducer.config.producer_config import ProducerConfig
+from aioproducer.errors import ConfigError
 from aioproducer.testing.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -29,6 +32,9 @@ NEEDED_LOCALLY = {"jgo": "jgo"}
 NEEDED_TO_DRAW = {"matplotlib": "matplotlib"}
 MOST_ROWS = 40
 """Most rows of a table on the screen."""
+
+CONNECT_TIMEOUT_S = 10.0
+"""For each address of each bootstrap server."""
 
 COUNTS = ("sent", "acked", "failed", "found", "missing", "duplicated", "out_of_order")
 LATENCIES = tuple(f"{what}_{which}_ms" for what in ("append", "ack") for which in ("p50", "p99", "max"))
@@ -72,6 +78,7 @@ def run(options: AuditOptions) -> int:
         CommandError: topics can't be read, or have no marks.
     """
     _check_configs(options.configs)
+    _check_reachable(options.configs["bootstrap.servers"])
     needed = NEEDED | (NEEDED_LOCALLY if options.master is None else {}) | (NEEDED_TO_DRAW if options.pictures else {})
     require(needed, "audit")
     from py4j.protocol import Py4JError
@@ -136,6 +143,23 @@ def _check_configs(configs: Mapping[str, str]) -> None:
         raise CommandError(f"{who} takes no sasl.username and sasl.password: give sasl.jaas.config instead")
     if "proxy.url" in configs:
         raise CommandError(f"{who} takes no proxy.url: give an address that can be reached without a proxy")
+
+
+def _check_reachable(servers: str) -> None:
+    """Raise if no broker is there: Spark's source would ask for three minutes, without a word."""
+    try:
+        addresses = ProducerConfig.parse_dotted({"bootstrap.servers": servers}).bootstrap_servers
+    except ConfigError as error:
+        raise CommandError(str(error)) from error
+    failures = []
+    for host, port in addresses:
+        try:
+            socket.create_connection((host, port), CONNECT_TIMEOUT_S).close()
+        except OSError as error:
+            failures.append(f"{host}:{port}: {error.strerror or error}")
+        else:
+            return
+    raise CommandError(f"no bootstrap server can be reached: {'; '.join(failures)}")
 
 
 def source_options(options: AuditOptions) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -20,6 +21,7 @@ from aioproducer.cli.audit import (
     COUNTS,
     LATENCIES,
     AuditOptions,
+    _check_reachable,
     _reason,
     missing_table,
     moment_ms,
@@ -131,6 +133,23 @@ def test_configs_without_which_the_source_could_not_connect(configs: dict[str, s
         run(AuditOptions(["t"], {"bootstrap.servers": "x:1", **configs}))
     assert instead in str(refused.value)
     assert "hunter2" not in str(refused.value)
+
+
+def test_a_cluster_that_is_not_there_is_told_at_once() -> None:
+    """Before Spark starts, whose source would ask it for three minutes; one address that can be reached is enough."""
+    with socket.socket() as closed, socket.socket() as listening:
+        for each in (closed, listening):
+            each.bind(("127.0.0.1", 0))
+        listening.listen()
+        nobody, somebody = (f"127.0.0.1:{each.getsockname()[1]}" for each in (closed, listening))
+        with pytest.raises(CommandError, match=f"no bootstrap server can be reached: {nobody}: Connection refused"):
+            run(AuditOptions(["t"], {"bootstrap.servers": nobody}))
+        _check_reachable(f"{nobody},{somebody}")
+
+
+def test_an_address_without_a_port() -> None:
+    with pytest.raises(CommandError, match="'kafka' is not host:port"):
+        run(AuditOptions(["t"], {"bootstrap.servers": "kafka"}))
 
 
 def test_the_table_leaves_out_what_nobody_knows() -> None:
