@@ -45,6 +45,7 @@ cdef class Tally:
     cdef list errors                # (row, error): all until there are too many, then only the first
     cdef Py_ssize_t most_errors     # how many the result may have
     cdef int64_t errors_below       # rows from here on are too late for the result
+    cdef list at_fault              # (row, error): the first of the records that a broker named as it refused a batch
     cdef list failures              # (error, serial of the batch, records), at most MAX_FAILURES
     cdef object waiter
 
@@ -52,5 +53,7 @@ cdef class Tally:
     cdef void acknowledge(self, Share share, str topic, int32_t partition, int64_t base_offset)
     cdef void fail(self, Share share, int64_t serial, object error, dict record_errors)
     cdef void keep(self, int64_t row, object error)
+    cdef void blame(self, Share share, dict record_errors)
+    cdef list told_errors(self)
     cdef void add_range(self, list ranges, int64_t first, int64_t last)
     cdef void look(self)

@@ -13,7 +13,7 @@ class Tally:
 
     Args:
         topic: the call's own; its offsets are keyed by partition, those of other topics by TopicPartition.
-        most_errors: errors in the result, of the first failed rows; at least 1.
+        most_errors: errors in the result, at least 1: of rows that a broker refused, then of the first failed rows.
     """
 
     def __init__(self, topic: str | None, most_errors: int = MAX_ERRORS) -> None: ...

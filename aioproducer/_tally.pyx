@@ -88,6 +88,7 @@ cdef class Tally:
         self.ranges = {}
         self.errors = []
         self.errors_below = INT64_MAX
+        self.at_fault = []
         self.failures = []
 
     cdef int64_t unended(self) noexcept:
@@ -150,7 +151,24 @@ cdef class Tally:
                     break
                 self.keep(run.row + j, error if record_errors is None else record_errors.get(run.place + j, error))
                 kept += 1
+        if record_errors is not None:
+            self.blame(share, record_errors)
         self.look()
+
+    cdef void blame(self, Share share, dict record_errors):
+        """Keep the errors of the records that the broker named, whose rows the first errors may not reach."""
+        cdef Run* run
+        cdef Py_ssize_t i
+        cdef int32_t j
+        for i in range(share.run_count):
+            run = &share.runs[i]
+            for j in range(run.count):
+                error = record_errors.get(run.place + j)
+                if error is not None and error.record_refused:
+                    self.at_fault.append((run.row + j, error))
+        if len(self.at_fault) > self.most_errors:
+            self.at_fault.sort(key=itemgetter(0))
+            del self.at_fault[self.most_errors:]
 
     cdef void keep(self, int64_t row, object error):
         """Keep an error if its row is among the first."""
@@ -206,7 +224,16 @@ cdef class Tally:
             for first, last in sorted(self.ranges[key]):
                 self.add_range(merged, first, last)
             offsets[key] = merged
-        return BatchResult(self.acked, self.failed, offsets, list(self.errors))
+        return BatchResult(self.acked, self.failed, offsets, self.told_errors())
+
+    cdef list told_errors(self):
+        """The errors for the result: those of the records at fault, and as many others as there is room for."""
+        cdef dict by_row = dict(self.at_fault)
+        for row, error in self.errors:
+            if len(by_row) >= self.most_errors:
+                break
+            by_row.setdefault(row, error)
+        return sorted(by_row.items(), key=itemgetter(0))
 
 
 def place_in_order(key):

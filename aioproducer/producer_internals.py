@@ -14,13 +14,7 @@ from aioproducer.records import ArrowData, BatchResult
 
 
 def bulk_of(
-    producer: Producer,
-    name: str,
-    topic: str | None,
-    on_admitted: Callable[[], object],
-    *,
-    most_errors: int,
-    missing: dict[str, int],
+    producer: Producer, name: str, topic: str | None, on_admitted: Callable[[], object], *, missing: dict[str, int]
 ) -> BulkSend:
     """A bulk call that tells when its records are in the buffer, so that the next may follow; see ``BulkSend``.
 
@@ -29,7 +23,7 @@ def bulk_of(
     Raises:
         NotStartedError: called too early.
     """
-    return producer._bulk(name, topic, on_admitted, most_errors=most_errors, missing=missing)
+    return producer._bulk(name, topic, on_admitted, missing=missing)
 
 
 async def send_columns(

@@ -83,7 +83,10 @@ class BatchResult(NamedTuple):
     report (``acks=0``) are left out.
     """
     errors: list[tuple[int, Exception]]
-    """(index, error) of the first 1,000 failed records; indexes count from 0 in the order the call took them."""
+    """(index, error) of the first 1,000 failed records; indexes count from 0 in the order the call took them.
+
+    Records that a broker refused are among them however many others failed, for instance because they shared a batch.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from aioproducer.spark.marking import TaskAudit
 from aioproducer.spark.rows import payload_bytes, records_of
 
 CHUNK_ROWS = 1_000
-"""Rows per chunk of the row writer, and with dead letters, where a bad row may fail those that share its batch."""
+"""Rows per chunk of the row writer, and where each bad row must be known: one call reports at most this many."""
 
 ARROW_COLUMNS = {
     "key": "key",
@@ -60,7 +60,7 @@ class Chunk(Protocol):
     async def send(
         self, producer: Producer, topic: str | None, admitted: Callable[[], object], missing: dict[str, int]
     ) -> BatchResult:
-        """Send all rows; calls ``admitted`` when they are in the buffer. The result has the errors of all that failed.
+        """Send all rows; calls ``admitted`` when they are in the buffer.
 
         Args:
             missing: shared by all chunks of a task, which so wait only once for partitions that a topic does not have.
@@ -94,7 +94,7 @@ class RowChunk:
     ) -> BatchResult:
         """Send them; calls ``admitted`` when they are in the buffer."""
         # Like send_many, which would not say when the next chunk may follow.
-        bulk = bulk_of(producer, "a write from Spark", topic, admitted, most_errors=self.rows, missing=missing)
+        bulk = bulk_of(producer, "a write from Spark", topic, admitted, missing=missing)
         return await bulk.send(self._records, raise_on_error=False)
 
     def record(self, index: int) -> Record:
@@ -129,7 +129,7 @@ class ArrowChunk:
         self, producer: Producer, topic: str | None, admitted: Callable[[], object], missing: dict[str, int]
     ) -> BatchResult:
         """Send them; calls ``admitted`` when they are in the buffer."""
-        bulk = bulk_of(producer, "a write from Spark", topic, admitted, most_errors=self.rows, missing=missing)
+        bulk = bulk_of(producer, "a write from Spark", topic, admitted, missing=missing)
         # Taken over in this thread: pyarrow only hands out pointers, which is cheaper than a worker thread.
         return await bulk.send_arrow(ArrowSource(self._batch), ARROW_COLUMNS, None, raise_on_error=False)
 

@@ -161,6 +161,43 @@ def test_only_the_first_thousand_errors_are_kept() -> None:
     assert [(row, str(error)) for row, error in result.errors] == [(row, f"{row // 900}") for row in range(1_000)]
 
 
+def invalid(text: str) -> KafkaError:
+    """The error of a record that the broker named as it refused its batch."""
+    error = KafkaError(text)
+    error.record_refused = True
+    return error
+
+
+def test_the_records_that_a_broker_refused_are_told_however_many_failed_with_them() -> None:
+    """Without their rows nobody could find them: the others of the batch are listed only as far as there is room."""
+    accumulator, tally = make_accumulator(batch_size=1 << 20), Tally("orders", 10)
+    for first in range(0, 400, 100):
+        counted(tally, accumulator, 100)
+        (batch,) = drain_all(accumulator)
+        refused = {place: invalid(f"row {first + place}") for place in (2, 50, 99)}
+        batch.fail(KafkaError("no"), {place: refused.get(place, KafkaError("shared")) for place in range(100)}, True)
+        result = tally.result()
+        wanted = [row + place for row in range(0, first + 100, 100) for place in (2, 50, 99)][:10]
+        told = [row for row, error in result.errors if str(error) == f"row {row}"]
+        assert told == wanted
+        shared = [row for row, error in result.errors if str(error) == "shared"]
+        assert shared == [row for row in range(11) if row != 2][: 10 - len(wanted)]
+        assert [row for row, _ in result.errors] == sorted([*wanted, *shared])
+    assert result.failed == 400
+
+
+def test_very_many_records_that_a_broker_refused() -> None:
+    """The first ones are told, whatever batch ended first."""
+    accumulator, tally = make_accumulator(batch_size=1 << 20), Tally("orders", 10)
+    batches = []
+    for _ in range(4):
+        counted(tally, accumulator, 100)
+        batches += drain_all(accumulator)
+    for batch in reversed(batches):
+        batch.fail(KafkaError("no"), {place: invalid("bad") for place in range(100)}, True)
+    assert [row for row, _ in tally.result().errors] == list(range(10))
+
+
 def test_who_wants_more_errors_gets_them() -> None:
     accumulator, tally = make_accumulator(batch_size=1 << 20), Tally("orders", 1_500)
     counted(tally, accumulator, 1_600)
