@@ -304,7 +304,9 @@ class AIOKafkaProducer:
             if future.done():
                 return
             if failed or refused:
-                future.set_exception(familiar((refused + failed)[0]))
+                # Others that a broker refused with that record only say that they shared its batch.
+                at_fault = [error for error in failed if error.record_refused]
+                future.set_exception(familiar((refused + at_fault + failed)[0]))
             elif deliveries:
                 self._end(future, deliveries[0])
             else:

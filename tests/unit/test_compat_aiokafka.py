@@ -15,6 +15,7 @@ import pytest
 from aioproducer import BootstrapError, ConfigError, ProducerClosedError, ProducerState, Record
 from aioproducer._delivery import Delivery
 from aioproducer.compat.aiokafka import AIOKafkaProducer
+from aioproducer.errors import InvalidTimestampError
 from aioproducer.net.sasl.oauthbearer import OAuthBearer
 from aioproducer.testing import FakeCluster
 from tests.unit.core import end, filled, make_accumulator
@@ -105,6 +106,18 @@ async def test_a_batch_that_fails_after_its_future_was_cancelled(fake_kafka_clus
         await producer.flush()
         failed = producer.native.metrics()["producer-metrics"]["record-error-total"]
     assert failed == 2
+
+
+async def test_a_batch_fails_with_the_error_of_the_record_that_was_refused(fake_kafka_cluster: FakeCluster) -> None:
+    """As in aiokafka, which has one error for the batch: those of the other records only say that they shared it."""
+    fake_kafka_cluster.create_topic("orders", configs={"message.timestamp.after.max.ms": 3_600_000})
+    async with AIOKafkaProducer(bootstrap_servers=fake_kafka_cluster.bootstrap_servers) as producer:
+        batch = producer.create_batch()
+        for timestamp in (None, None, 2**62, None):
+            batch.append(timestamp=timestamp, key=None, value=b"value")
+        future = await producer.send_batch(batch, "orders", partition=0)
+        with pytest.raises(InvalidTimestampError, match="the broker refused the record"):
+            await future
 
 
 def _refused(cluster: FakeCluster) -> AIOKafkaProducer:
