@@ -228,7 +228,7 @@ cdef class RecordAccumulator:
                 or self.gathered(batch, now_ms)):
             batch = self.batch_for(topic, partition, record, now_ms, awaited)
             size = batch.record_size(record)
-        if not batch.reserve(size):
+        if not batch.reserve(size, self.open_batches):
             if batch.record_count and (not self.any_under_way() or now_ms - batch.created_ms >= SHORT_LINGER_MS):
                 self.close_batch(batch)
             return None
@@ -699,7 +699,7 @@ cdef class RecordAccumulator:
                 pieces.append(piece)
                 results.append((index, piece.result))
                 size = piece.record_size(&record)
-            piece.reserve(size)
+            piece.reserve(size, 1)
             piece.append(&record, headers, size)
             piece.result.add_record()
             index += 1

@@ -2,6 +2,16 @@
 
 import cython
 
+cdef enum BlockKind:
+    ODD = -1            # of a size of its own
+    LARGE
+    ORDINARY
+    HALF
+    QUARTER
+    EIGHTH
+    SIXTEENTH
+    KINDS
+
 
 @cython.final
 cdef class Buffer:
@@ -17,6 +27,7 @@ cdef class Buffer:
     cdef readonly Py_ssize_t capacity   # bytes
     cdef readonly Py_ssize_t used       # bytes
     cdef readonly int views
+    cdef BlockKind kind
     cdef bint lent                      # the owner still holds it
     cdef Buffer next                    # next in the same batch
     cdef BufferPool pool
@@ -33,15 +44,14 @@ cdef class BufferPool:
     cdef readonly Py_ssize_t small_bytes    # first block of a batch
     cdef readonly Py_ssize_t large_bytes    # blocks of a large batch
     cdef readonly Py_ssize_t idle_bytes     # in blocks kept for reuse
-    cdef list free_blocks
-    cdef list free_small
-    cdef list free_large
+    cdef Py_ssize_t sizes[<int>KINDS]       # of the blocks of each kind
+    cdef list idle                          # a list of the blocks kept for reuse for each kind
     cdef bint keeps                         # returned blocks for reuse
-    cdef object on_late_return          # WeakMethod, called when a block comes back after its owner let go
+    cdef object on_late_return              # WeakMethod, called when a block comes back after its owner let go
 
     cdef void tell_of_late_return(self) noexcept
-    cdef Buffer take(self, Py_ssize_t size, Py_ssize_t held_bytes)
-    cdef Buffer lend(self, Py_ssize_t size, Py_ssize_t block_bytes, list free_ones)
+    cdef Buffer take(self, Py_ssize_t size, Py_ssize_t held_bytes, Py_ssize_t sharers)
+    cdef Buffer lend(self, Py_ssize_t size, BlockKind kind)
     cdef void let_go(self)
     cdef void release(self, Buffer buffer)
     cdef void give_back(self, Buffer buffer) noexcept

@@ -28,8 +28,9 @@ class BufferPool:
 
     Args:
         total_bytes: the budget, ``buffer_memory``.
-        block_bytes: size of an ordinary block. A batch's first block has an eighth of it; a batch that holds two
-            ordinary ones gets blocks of four times the size; a larger record gets one block of its own size.
+        block_bytes: size of an ordinary block. A batch's first block has an eighth of it, a fourth or a half, whichever
+            its record fits into; a batch that holds two ordinary ones gets blocks of four times the size; where many
+            batches share what is left, blocks have down to a sixteenth; a larger record gets one of its own size.
         keeps: whether returned blocks are kept for reuse.
     """
 

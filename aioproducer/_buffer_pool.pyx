@@ -1,16 +1,18 @@
 """Memory for the records: a byte budget and the blocks that batches chain.
 
-Theory of operation. `take(size, held_bytes)` lends a block, or a larger one-off block, and charges its capacity to the
-budget; it returns None rather than exceed `total_bytes`, and the caller waits its turn elsewhere (see memory_queue.py).
-Blocks grow with their batch. The first is small, so that the batches of thousands of partitions, with a record or two
-each, fit into the budget. A batch that has filled several gets large ones, because each block costs a view, a checksum
-call and a transport buffer. `release` returns the block once no view of it is left: a transport may still hold the
+Theory of operation. `take(size, held_bytes, sharers)` lends a block, or a larger one-off block, and charges its capacity
+to the budget; it returns None rather than exceed `total_bytes`, and the caller waits its turn elsewhere (see
+memory_queue.py). Blocks grow with their batch. The first is small, so that the batches of thousands of partitions, with
+a record or two each, fit into the budget. A batch that has filled several gets large ones, because each block costs a
+view, a checksum call and a transport buffer. No block is larger than its batch's share of what is available, down to a
+sixteenth of an ordinary block: else the batches that ask first would leave nothing to the others, which would all have
+to go with a single small block. `release` returns the block once no view of it is left: a transport may still hold the
 bytes of a request whose answer has come, and memory on its way to the wire must not change.
 
 A record lies within one block, so the rest of a block stays unused when the next record does not fit. A record larger
 than an ordinary block gets a block of its own size, even in a batch of large blocks, which thus waste at most a fourth.
 
-Blocks of all three sizes are kept for reuse, and freed when the pool would otherwise hold more than the budget.
+Blocks of all these sizes are kept for reuse, and freed when the pool would otherwise hold more than the budget.
 
 The garbage collector does not track blocks and pool: thousands of blocks may be lent, and nothing they reference leads
 back to them. So the pool has only a weak reference to its callback for late returns.
@@ -28,9 +30,10 @@ from libc.stdlib cimport free, malloc
 from aioproducer._not_by_hand cimport aiop_not_by_hand
 
 cdef enum:
-    SMALL_SHARE = 8     # fraction of a block: the first block of a batch
     LARGE_BLOCKS = 4    # ordinary blocks per large one; also how many large ones must be available
     LARGE_AFTER = 2     # ordinary blocks held before a batch gets large ones
+    FEWEST_RECORDS = 2  # that a block has room for, if it is smaller than an ordinary one because others want theirs
+    LEAST_GROWTH = 8    # such a block has at least this fraction (1/8) of what its batch holds
 
 cdef char* UNSIGNED_BYTE = b"B"
 
@@ -87,11 +90,12 @@ cdef class BufferPool:
         self.available_bytes = total_bytes
         self.block_bytes = block_bytes
         self.keeps = keeps
-        self.small_bytes = max(1, block_bytes // SMALL_SHARE)
-        self.large_bytes = LARGE_BLOCKS * block_bytes
-        self.free_blocks = []
-        self.free_small = []
-        self.free_large = []
+        self.sizes[<int>LARGE] = LARGE_BLOCKS * block_bytes
+        for kind in range(ORDINARY, KINDS):
+            self.sizes[kind] = max(1, block_bytes >> (kind - ORDINARY))
+        self.small_bytes = self.sizes[<int>EIGHTH]
+        self.large_bytes = self.sizes[<int>LARGE]
+        self.idle = [[] for _ in range(KINDS)]
 
     @property
     def used_bytes(self):
@@ -111,23 +115,33 @@ cdef class BufferPool:
         if told is not None:
             told()
 
-    cdef Buffer take(self, Py_ssize_t size, Py_ssize_t held_bytes):
-        if held_bytes == 0 and size <= self.small_bytes:
-            return self.lend(size, self.small_bytes, self.free_small)
+    cdef Buffer take(self, Py_ssize_t size, Py_ssize_t held_bytes, Py_ssize_t sharers):
+        cdef int kind = EIGHTH
+        cdef Py_ssize_t share, least
+        if held_bytes == 0:
+            while self.sizes[kind] < size and kind > ORDINARY:
+                kind -= 1
+            return self.lend(size, <BlockKind>kind)
+        kind = ORDINARY
         if (held_bytes >= LARGE_AFTER * self.block_bytes and size <= self.block_bytes
                 and self.available_bytes >= LARGE_BLOCKS * self.large_bytes):
-            return self.lend(size, self.large_bytes, self.free_large)
-        return self.lend(size, self.block_bytes, self.free_blocks)
+            kind = LARGE
+        share = self.available_bytes // max(1, sharers)
+        least = max(FEWEST_RECORDS * size, held_bytes // LEAST_GROWTH)
+        while self.sizes[kind] > share and kind < SIXTEENTH and self.sizes[kind + 1] >= least:
+            kind += 1
+        return self.lend(size, <BlockKind>kind)
 
-    cdef Buffer lend(self, Py_ssize_t size, Py_ssize_t block_bytes, list free_ones):
+    cdef Buffer lend(self, Py_ssize_t size, BlockKind kind):
         cdef Buffer buffer
-        cdef Py_ssize_t capacity = max(size, block_bytes)
+        cdef Py_ssize_t capacity = max(size, self.sizes[<int>kind])
+        cdef list idle = <list>self.idle[<int>kind]
         if capacity > self.available_bytes:
             if size > self.available_bytes:
                 return None
             capacity = self.available_bytes     # the rest of the budget may be less than a block
-        if capacity == block_bytes and free_ones:
-            buffer = <Buffer>free_ones.pop()
+        if capacity == self.sizes[<int>kind] and idle:
+            buffer = <Buffer>idle.pop()
             self.idle_bytes -= capacity
         else:
             while self.idle_bytes > self.available_bytes - capacity:
@@ -137,6 +151,7 @@ cdef class BufferPool:
             if buffer.data == NULL:
                 raise MemoryError(f"no memory for a block of {capacity} bytes")
             buffer.capacity = capacity
+            buffer.kind = kind if capacity == self.sizes[<int>kind] else ODD
         self.available_bytes -= capacity
         buffer.used = 0
         buffer.lent = True
@@ -144,9 +159,12 @@ cdef class BufferPool:
         return buffer
 
     cdef void let_go(self):
-        """Free a block kept for reuse."""
-        cdef Buffer buffer = <Buffer>(self.free_large or self.free_blocks or self.free_small).pop()
-        self.idle_bytes -= buffer.capacity
+        """Free a block kept for reuse, of the largest there are."""
+        cdef list idle
+        for idle in self.idle:
+            if idle:
+                self.idle_bytes -= (<Buffer>idle.pop()).capacity
+                return
 
     cdef void release(self, Buffer buffer):
         buffer.lent = False
@@ -156,15 +174,8 @@ cdef class BufferPool:
     cdef void give_back(self, Buffer buffer) noexcept:
         buffer.pool = None
         self.available_bytes += buffer.capacity
-        cdef list kept = None
-        if buffer.capacity == self.block_bytes:
-            kept = self.free_blocks
-        elif buffer.capacity == self.small_bytes:
-            kept = self.free_small
-        elif buffer.capacity == self.large_bytes:
-            kept = self.free_large
-        if kept is not None and self.keeps:
-            kept.append(buffer)
+        if buffer.kind != ODD and self.keeps:
+            (<list>self.idle[<int>buffer.kind]).append(buffer)
             self.idle_bytes += buffer.capacity
 
 

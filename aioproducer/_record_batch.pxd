@@ -58,7 +58,7 @@ cdef class RecordBatch:
     cdef readonly Py_ssize_t memory_bytes   # charged to the pool
 
     cdef Py_ssize_t record_size(self, RecordView* record) noexcept
-    cdef bint reserve(self, Py_ssize_t size) except -1
+    cdef bint reserve(self, Py_ssize_t size, Py_ssize_t sharers) except -1
     cdef void settle(self) noexcept
     cdef int append(self, RecordView* record, list headers, Py_ssize_t record_size) except -1
     cdef Py_ssize_t wire_size(self) noexcept

@@ -156,11 +156,14 @@ cdef class RecordBatch:
         size += varint_size(record.value_size) + (record.value_size if record.value_size > 0 else 0)
         return varint_size(size) + size
 
-    cdef bint reserve(self, Py_ssize_t size) except -1:
-        """Make room for a record of `size` bytes; False, with nothing changed, if the pool has no memory."""
+    cdef bint reserve(self, Py_ssize_t size, Py_ssize_t sharers) except -1:
+        """Make room for a record of `size` bytes; False, with nothing changed, if the pool has no memory.
+
+        `sharers` batches may want more of it, this one included.
+        """
         if size <= self.end - self.at:
             return True
-        cdef Buffer buffer = self.pool.take(size, self.memory_bytes)
+        cdef Buffer buffer = self.pool.take(size, self.memory_bytes, sharers)
         if buffer is None:
             return False
         if self.tail is None:

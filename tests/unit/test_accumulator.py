@@ -365,7 +365,7 @@ def test_a_batch_without_memory_to_grow_waits_for_what_is_under_way() -> None:
     """It takes more records once memory is free, instead of being sent half filled."""
     accumulator = make_accumulator(linger_ms=1000, batch_size=65536, buffer_memory=40_000)
     topic = add_topic(accumulator, leaders=[1, 1])
-    put(accumulator, topic, bytes(4000), partition=0, now_ms=NOW)
+    put(accumulator, topic, bytes(12_000), partition=0, now_ms=NOW)
     accumulator.close_all()
     (first,) = drain(accumulator, now_ms=NOW)
     put(accumulator, topic, bytes(1000), partition=1, now_ms=NOW)
@@ -404,7 +404,7 @@ def test_a_batch_without_memory_to_grow_goes_after_a_moment() -> None:
     """The same if no call waits, and the program just retries."""
     accumulator = make_accumulator(linger_ms=10_000, batch_size=65536, buffer_memory=40_000)
     topic = add_topic(accumulator, leaders=[1, 2])
-    put(accumulator, topic, bytes(4000), partition=0, now_ms=NOW)
+    put(accumulator, topic, bytes(12_000), partition=0, now_ms=NOW)
     accumulator.close_all()
     drain(accumulator, now_ms=NOW)
     put(accumulator, topic, bytes(1000), partition=1, now_ms=NOW)

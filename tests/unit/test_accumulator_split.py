@@ -118,7 +118,7 @@ def test_split_without_sequences() -> None:
 
 def test_split_takes_no_pool_memory() -> None:
     """A split works with an empty pool, and the batch's blocks are released at once."""
-    accumulator = make_accumulator(buffer_memory=16384)
+    accumulator = make_accumulator(buffer_memory=2048 + 8192)
     batch, _ = filled(accumulator, 20, now_ms=NOW)
     assert accumulator.pool.available_bytes == 0
     pieces = split(accumulator, batch, now_ms=NOW)

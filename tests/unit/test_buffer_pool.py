@@ -8,7 +8,7 @@ import struct
 import threading
 import weakref
 from collections import Counter
-from itertools import pairwise
+from itertools import cycle, pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -307,15 +307,19 @@ def test_no_memory_changes_nothing() -> None:
 
 
 def test_a_batch_begins_small() -> None:
-    """Its first block has 2 KiB, if the record fits, the next 16: thousands of partitions fit into the budget."""
+    """Its first block has 2 KiB, or 4 or 8 if the record needs that, the next 16: thousands of them fit the budget."""
     accumulator = make_accumulator(batch_size=1 << 20)
-    topic = add_topic(accumulator, leaders=[1, 1])
+    topic = add_topic(accumulator, leaders=[1] * 4)
     put(accumulator, topic)
     assert accumulator.pool.used_bytes == 2048
     put(accumulator, topic, bytes(2048))
     assert accumulator.pool.used_bytes == 2048 + 16384
     put(accumulator, topic, bytes(2048), partition=1)
-    assert accumulator.pool.used_bytes == 2048 + 2 * 16384
+    assert accumulator.pool.used_bytes == 2048 + 16384 + 4096
+    put(accumulator, topic, bytes(4096), partition=2)
+    assert accumulator.pool.used_bytes == 2048 + 16384 + 4096 + 8192
+    put(accumulator, topic, bytes(8192), partition=3)
+    assert accumulator.pool.used_bytes == 2048 + 16384 + 4096 + 8192 + 16384
 
 
 def test_a_batch_that_has_grown_takes_large_blocks() -> None:
@@ -379,6 +383,37 @@ def test_no_large_blocks_where_memory_is_scarce() -> None:
     for _ in range(100):
         put(accumulator, topic, bytes(1024))
     assert accumulator.pool.used_bytes == 2048 + 7 * 16384
+
+
+@pytest.mark.parametrize("size", [10, 100, 1_000, 4_000])
+@pytest.mark.parametrize("batches", [20, 100, 500])
+@pytest.mark.parametrize("share", [6_000, 12_000, 24_000, 48_000])
+def test_many_batches_share_the_budget(share: int, batches: int, size: int) -> None:
+    """If those that ask first took whole blocks, nothing would be left to others: all had to go with a few records."""
+    share = max(share, 6 * size)
+    accumulator = make_accumulator(batch_size=1 << 20, buffer_memory=batches * share)
+    topic = add_topic(accumulator, leaders=[1] * batches)
+    partitions = cycle(range(batches))
+    while accumulator.append(topic, next(partitions), None, bytes(size), None, 0, 0) is not None:
+        pass
+    assert accumulator.pool.available_bytes < accumulator.pool.total_bytes / 4
+    filled = [batch.size_bytes for batch in drain_all(accumulator)]
+    assert len(filled) == batches
+    assert min(filled) > 0.6 * share
+
+
+def test_a_block_of_a_shared_budget_has_room_for_two_records() -> None:
+    """Others would be unused for the most part."""
+    accumulator = make_accumulator(batch_size=1 << 20, buffer_memory=100 * (2048 + 1500))
+    topic = add_topic(accumulator, leaders=[1] * 100)
+    for partition in range(100):
+        put(accumulator, topic, bytes(1_100), partition=partition)
+    left = accumulator.pool.available_bytes
+    put(accumulator, topic, bytes(1_100), partition=0)
+    assert left - accumulator.pool.available_bytes == 4096
+    put(accumulator, topic, bytes(900), partition=0)
+    put(accumulator, topic, bytes(900), partition=1)
+    assert left - accumulator.pool.available_bytes == 4096
 
 
 def test_no_more_is_held_than_the_budget() -> None:
