@@ -1,7 +1,7 @@
 """Memory for the records: a byte budget and the blocks that batches chain.
 
-Theory of operation. `take(size, held_bytes, sharers)` lends a block, or a larger one-off block, and charges its capacity
-to the budget; it returns None rather than exceed `total_bytes`, and the caller waits its turn elsewhere (see
+Theory of operation. `take(size, held_bytes, sharers)` lends a block, or a larger one-off block, and charges its
+capacity to the budget; it returns None rather than exceed `total_bytes`, and the caller waits its turn elsewhere (see
 memory_queue.py). Blocks grow with their batch. The first is small, so that the batches of thousands of partitions, with
 a record or two each, fit into the budget. A batch that has filled several gets large ones, because each block costs a
 view, a checksum call and a transport buffer. No block is larger than its batch's share of what is available, down to a
