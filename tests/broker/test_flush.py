@@ -103,7 +103,7 @@ async def test_flush_timeout_tells_how_many_are_pending_and_drops_nothing(fragil
         began = time.monotonic()
         with pytest.raises(FlushTimeoutError) as caught:
             await producer.flush(timeout=0.2)
-        assert 0.2 <= time.monotonic() - began < 5 * 0.2
+        assert 0.19 <= time.monotonic() - began < 5 * 0.2
         later = await producer.submit(topic, b"11")
         assert caught.value.pending == 10
         assert isinstance(caught.value, TimeoutError)

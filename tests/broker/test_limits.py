@@ -224,7 +224,7 @@ async def test_an_unknown_topic_times_out_with_its_cause(strict_kafka: KafkaClus
             began = time.monotonic()
             with pytest.raises(MetadataTimeoutError, match=r"no-such-topic.*max_block_ms=300") as caught:
                 await call("no-such-topic", b"value")
-            assert 0.3 <= time.monotonic() - began < 5 * 0.3
+            assert 0.29 <= time.monotonic() - began < 5 * 0.3
             assert isinstance(caught.value, TimeoutError)
             assert "UNKNOWN_TOPIC_OR_PARTITION" in str(caught.value.__cause__)
         with pytest.raises(MetadataTimeoutError, match="no-such-topic"):
@@ -261,7 +261,7 @@ async def test_a_partition_beyond_the_count_waits_and_then_fails(kafka: KafkaClu
         began = time.monotonic()
         with pytest.raises(MetadataTimeoutError, match=r"2 partitions.*partition 2"):
             await producer.send(topic, b"value", partition=2)
-        assert 0.3 <= time.monotonic() - began < 5 * 0.3
+        assert 0.29 <= time.monotonic() - began < 5 * 0.3
         assert (await producer.send(topic, b"value", partition=1)).partition == 1
 
 
