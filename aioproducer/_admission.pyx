@@ -233,7 +233,7 @@ cdef class Admission:
         """`admit` after the clocks were read; returns the batch that took the record."""
         cdef unsigned char encoded[HEADERS_BYTES]
         cdef ProducerBatch batch
-        cdef TopicQueues queues
+        cdef TopicQueues queues     # not self.last_queues: what follows may run user code, which may send too
         cdef list pairs
         cdef int64_t chosen = -1
         if topic is not self.last_topic or topic is None:       # None also marks that there is no last topic
@@ -245,7 +245,7 @@ cdef class Admission:
             self.last_topic = <str>topic
             self.last_queues = queues
         else:
-            queues = self.last_queues      # what follows may run user code, which may send too
+            queues = self.last_queues
         if queues.partition_count == 0:
             return None
         if partition is not None:
