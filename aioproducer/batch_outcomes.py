@@ -21,7 +21,7 @@ import copy
 import logging
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from aioproducer._outcomes import acknowledge, acknowledge_good
@@ -57,6 +57,9 @@ WARN_FROM_ATTEMPTS = 5
 """How often a broker refuses a batch before that is worth a warning: with the default back-off, in 1.5 s."""
 MOST_WARNED = 20
 """The most topics that are named for an error in WARN_EVERY_MS: thousands may have the same trouble."""
+
+MOST_NAMED = 3
+"""The most records that the error of their batch tells about; each has its own error besides."""
 
 
 class BatchOutcomes:
@@ -324,15 +327,26 @@ def of_batch(error: KafkaError, batch: ProducerBatch) -> KafkaError:
 
 def _refusal(batch: ProducerBatch, answer: PartitionProduceResponse, broker: object) -> BrokerError:
     kind = error_class(answer.error_code)
-    told = f" ({excerpt(answer.error_message)})" if answer.error_message else ""
+    told = "; ".join(_reasons(batch, answer))
     error = broker_error(
         answer.error_code,
         f"{batch.topic}-{batch.partition}: {broker} answered {kind.name} to a batch of {batch.record_count:,} records "
-        f"and {batch.wire_bytes:,} bytes, attempt {batch.attempts}: {kind.meaning}{told}",
+        f"and {batch.wire_bytes:,} bytes, attempt {batch.attempts}: {kind.meaning}{told and f' ({told})'}",
         maybe_written=batch.maybe_written,
     )
     error.record_refused = batch.record_count == 1 and error.code in RECORD_REFUSED
     return error
+
+
+def _reasons(batch: ProducerBatch, answer: PartitionProduceResponse) -> Iterator[str]:
+    """What the broker says of the batch, and of the first of the records that it named."""
+    if answer.error_message:
+        yield excerpt(answer.error_message)
+    named = [(index, reason) for index, reason in answer.record_errors or () if reason and index < batch.record_count]
+    for index, reason in named[:MOST_NAMED]:
+        yield f"record {index} of the batch: {excerpt(reason)}"
+    if len(named) > MOST_NAMED:
+        yield f"and {len(named) - MOST_NAMED} more"
 
 
 def _by_record(batch: ProducerBatch, error: KafkaError, named: dict[int, str | None]) -> dict[int, KafkaError] | None:

@@ -150,6 +150,7 @@ async def test_flush_raises_failures_that_nobody_looked_at(
         assert group.record_count == 15
         assert sorted(error.record_count for error in group.exceptions) == [5, 10]  # type: ignore[attr-defined]
         assert {error.code for error in group.exceptions} == {INVALID_RECORD}  # type: ignore[attr-defined]
+        assert all("record 0 of the batch: Compacted topic cannot" in str(error) for error in group.exceptions)
         assert not group.maybe_written
         await asyncio.sleep(0)
         assert sorted(records for _, records in on_error.told) == [5, 10]

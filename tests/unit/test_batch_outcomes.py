@@ -458,6 +458,18 @@ async def test_several_named_records() -> None:
     assert refused(deliveries) == [True, False, True]
 
 
+async def test_the_batch_error_tells_why_too() -> None:
+    """It is the one in ``DeliveryErrors`` and at ``on_error``, where no record has its own."""
+    bench = Bench()
+    batch, _ = bench.sent(7)
+    named = [(index, f"reason {index}") for index in (77, 0, 2, 3, 4)]
+    error = bench.answer(batch, Answer(87, error_message="One or more were rejected", record_errors=named))
+    assert str(error).endswith(
+        "(One or more were rejected; record 0 of the batch: reason 0; record 2 of the batch: reason 2; "
+        "record 3 of the batch: reason 3; and 1 more)"
+    )
+
+
 @pytest.mark.parametrize("code", [32, 87])
 @pytest.mark.parametrize("count", [1, 2])
 async def test_a_broker_that_names_no_record(code: int, count: int) -> None:
