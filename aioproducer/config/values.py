@@ -278,7 +278,7 @@ def _partitioner(value: object) -> object:
         if value.strip() not in _PARTITIONERS:
             raise ValueError("leave it out for Kafka's built-in partitioner")
         return _PARTITIONERS[value.strip()]
-    if _is_async(_callable(value)):
+    if is_async(_callable(value)):
         raise ValueError("it is async, but partitioners are not awaited: give a plain function")
     return value
 
@@ -289,13 +289,14 @@ def _callable(value: object) -> object:
     return value
 
 
-def _is_async(function: object) -> bool:
+def is_async(function: object) -> bool:
+    """Whether calling it only makes a coroutine: an async function, or an object whose ``__call__`` is one."""
     return any(map(inspect.iscoroutinefunction, (function, type(function).__call__)))
 
 
 def _error_handler(value: object) -> object:
     handler = _callable(value)
-    if _is_async(handler):
+    if is_async(handler):
         raise ValueError("it is async, but on_error is not awaited: give a plain function, which may create a task")
     return handler
 
@@ -323,7 +324,7 @@ def _interceptors(value: object) -> tuple[object, ...]:
         if isinstance(interceptor, type) or not any(map(callable, methods)):
             raise ValueError(f"{interceptor!r} is not an interceptor")
         for method in filter(callable, (getattr(interceptor, name, None) for name in _INTERCEPTOR_METHODS)):
-            if _is_async(method):
+            if is_async(method):
                 name = getattr(method, "__qualname__", repr(method))
                 raise ValueError(f"{name} is async, but interceptors are not awaited: give a plain method")
     return tuple(value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import math
 import re
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from aioproducer.client_logger import ClientLogger
+from aioproducer.config.values import is_async
 from aioproducer.telemetry import otlp
 from aioproducer.telemetry.subscription import PREFIX, Subscription
 
@@ -54,7 +54,7 @@ class ApplicationMetrics:
         """
         if kind not in KINDS:
             raise ValueError(f"kind={kind!r}: a metric is a {' or a '.join(map(repr, KINDS))}")
-        if not callable(read) or inspect.iscoroutinefunction(read):
+        if not callable(read) or is_async(read):
             what = "an async function" if callable(read) else f"a {type(read).__name__}"
             raise TypeError(f"read is {what}; a plain function that returns the metric's value is needed")
         _check_name(name)

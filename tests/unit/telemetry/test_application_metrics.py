@@ -44,6 +44,11 @@ def test_metrics_of_one_name_are_of_one_kind(metrics: ApplicationMetrics) -> Non
     assert len(metrics.wanted(EVERYTHING)) == 2
 
 
+class Later:
+    async def __call__(self) -> float:
+        raise AssertionError
+
+
 async def later() -> float:
     return 1.0
 
@@ -60,6 +65,7 @@ async def later() -> float:
         (("org.apache.kafka.producer.mine", float, "gauge", None), ValueError, "the producer's own"),
         (("a", 5, "gauge", None), TypeError, "read is a int"),
         (("a", later, "gauge", None), TypeError, "read is an async function"),
+        (("a", Later(), "gauge", None), TypeError, "read is an async function"),
         (("a", float, "counter", None), ValueError, "kind='counter': a metric is a 'gauge' or a 'sum'"),
         (("a", float, "gauge", [("a", "b")]), TypeError, "attributes is a list"),
         (("a", float, "gauge", {"a": 1}), TypeError, "attributes is a mapping of str to int"),
