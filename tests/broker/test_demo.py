@@ -162,3 +162,4 @@ def test_no_kafka_at_the_address_is_one_line(tmp_path: Path) -> None:
     assert result.returncode == 2
     (line,) = result.stderr.splitlines()
     assert line.startswith("aioproducer: no bootstrap server could be used")
+    assert "deleted" not in result.stdout  # there was no topic yet

@@ -66,14 +66,16 @@ def _run(
         flights = loading.result()
     topic = f"aioproducer-demo-{uuid.uuid4().hex[:8]}"
     count = len(flights)
-    try:
+    with ExitStack() as at_end:
+
+        def connected() -> None:
+            if not keep_topic:
+                at_end.callback(_delete, cluster, topic)
+
         with steps.counted("Publish", count) as show:
-            published = run_in_loop(_publish(cluster, topic, flights, show))
+            published = run_in_loop(_publish(cluster, topic, flights, show, connected))
         with steps.counted("Read back and compare", count) as show:
             verdict = read_back(cluster.bootstrap_servers, topic, flights, published, show)
-    finally:
-        if not keep_topic:
-            _delete(cluster, topic)
     with steps.step("Draw"):
         from aioproducer.cli.demo.picture import draw
 
@@ -117,9 +119,13 @@ def _kafka(bootstrap: str | None, steps: Steps) -> Iterator[TopicAdmin]:
 
 
 async def _publish(
-    cluster: TopicAdmin, topic: str, flights: Sequence[Flight], on_progress: Callable[[int], None]
+    cluster: TopicAdmin,
+    topic: str,
+    flights: Sequence[Flight],
+    on_progress: Callable[[int], None],
+    on_connected: Callable[[], None],
 ) -> Published:
-    """Create the topic and fill it."""
+    """Create the topic and fill it; ``on_connected`` is called before that."""
     async with Producer(
         bootstrap_servers=cluster.bootstrap_servers,
         client_id="aioproducer-demo",
@@ -127,6 +133,7 @@ async def _publish(
         # The averages must cover the whole run.
         metrics_sample_window_ms=3_600_000,
     ) as producer:
+        on_connected()
         try:
             # -1: that Kafka's default number of replicas.
             await asyncio.to_thread(cluster.create_topic, topic, PARTITIONS, -1, TOPIC_CONFIGS)
