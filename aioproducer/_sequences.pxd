@@ -32,6 +32,7 @@ cdef class PartitionSequences:
     cdef bint has_room(self) noexcept
     cdef tuple order_of_last(self)
     cdef int turn(self, bytes topic_id) except -1
+    cdef int may_be_written(self) except -1
 
 
 cdef class SequenceBooks:

@@ -81,6 +81,17 @@ cdef class PartitionSequences:
     def open_gap(self, batch):
         self.gap = batch.order if self.gap is None else max(self.gap, batch.order)
 
+    cdef int may_be_written(self) except -1:
+        """What was absent is sent again; then what is left behind it on an abandoned connection may be written, too."""
+        cdef ProducerBatch other
+        for item in self.numbered:
+            other = <ProducerBatch>item
+            if other.order_in_partition() > self.absent and other.maybe_written:
+                other.in_doubt = True
+                other.refused_ms = -1   # not since
+        self.absent = None
+        return 0
+
     def rule_out(self, batch):
         # A leader that does not know the producer accepts any sequence as the first. So a batch behind this one may
         # still be written when it is resent to the log of a recreated topic that has none of our batches yet.
@@ -142,7 +153,7 @@ cdef class SequenceBooks:
         books = self.books_of(batch)
         if batch.base_sequence >= 0:
             if books.absent is not None and batch.order_in_partition() <= books.absent:
-                books.absent = None     # it is sent again, so it may be written now
+                books.may_be_written()
             return 0
         if len(books.numbered) == 0:
             if not self.is_current(books):
@@ -168,7 +179,7 @@ cdef class SequenceBooks:
             books.heard_ms = batch.drained_ms
         if books.gap is not None:
             if batch.order_in_partition() >= books.gap:
-                books.gap = None
+                books.gap = books.absent = None     # a leader without our earlier batches took it, or has them all
             self._bump_if_settled(books)
         return 0
 

@@ -14,7 +14,8 @@ The bump waits for certainty, unlike in the Java client (KIP-360): Java renumber
 that the broker wrote and whose answer was lost, and so writes it twice. Here a batch in doubt keeps its number and is
 sent again until the broker's answer settles it: success if it has the batch, OUT_OF_ORDER if not. That answer is
 certain because, from the oldest unresolved batch of a partition on, at most five have numbers, and a broker remembers
-five. And once one batch is surely not in the log, neither is any batch numbered after it.
+five. And once one batch is surely not in the log, neither is any batch numbered after it, until it is sent again: then
+what is left of those on an abandoned connection may be written, so they are in doubt again.
 
 A copy may still arrive after such a refusal: a broker that froze reads its connections in any order, including the rest
 of an abandoned one, which holds an older batch and this one behind it. So a batch in doubt counts as ruled out only
@@ -155,8 +156,8 @@ class TransactionManager(SequenceBooks):
         if not batch.in_doubt:
             books.rule_out(batch)
         books.strike(batch)
-        if was_last and not batch.in_doubt and books.gap is None and not number_refused:
-            books.next = batch.base_sequence  # no broker has seen the number: the next batch reuses it
+        if was_last and not batch.in_doubt and not batch.maybe_written and books.gap is None and not number_refused:
+            books.next = batch.base_sequence  # no broker will see the number: the next batch reuses it
             books.absent = None
         else:
             books.open_gap(batch)

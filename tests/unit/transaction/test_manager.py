@@ -76,6 +76,7 @@ class Partition:
 
     def lose(self, batch: ProducerBatch) -> None:
         """The answer is lost, and the batch is requeued."""
+        batch.maybe_written = True
         self.requeue(batch)
         self.sequences.unanswered(batch)
 
@@ -481,6 +482,54 @@ def test_absent_until_it_is_sent_again(one: Partition) -> None:
     one.ack(one.send(first))
     one.lose(one.send(second))
     assert second.in_doubt
+
+
+def test_copies_behind_an_absent_batch_that_waits(one: Partition, sequences: TransactionManager) -> None:
+    """They may be on an abandoned connection, and would pass for the batch that gets their number."""
+    first, second, third = (one.send() for _ in range(3))
+    one.retry(first)
+    one.out_of_order(second)
+    one.lose(third)
+    one.fail(third)
+    assert sequences.epoch == 1
+
+
+def test_copies_behind_an_absent_batch_that_is_sent_again(one: Partition, sequences: TransactionManager) -> None:
+    """Then they may be written, too: their batch keeps its number, and no other gets it."""
+    first, second, third = (one.send() for _ in range(3))
+    one.retry(first)
+    one.out_of_order(second)
+    one.lose(third)
+    assert not third.in_doubt
+    one.ack(one.send(first))
+    assert (second.in_doubt, third.in_doubt) == (False, True)
+    one.ack(one.send(second))
+    one.fail(third)
+    assert number(one.send()) == (PID, 1, 0)
+
+
+def test_copies_behind_an_absent_batch_that_fails_in_doubt(one: Partition, sequences: TransactionManager) -> None:
+    """They may have been written behind it: no bump before that is known."""
+    first, second, third = (one.send() for _ in range(3))
+    one.retry(first)
+    one.out_of_order(second)
+    one.lose(third)
+    one.ack(one.send(first))
+    one.fail_in_doubt(one.send(second))
+    assert sequences.epoch == 0
+    for drained_ms in (5_000, 5_000 + LATE_COPY_MS):
+        one.out_of_order(one.send(third, now_ms=drained_ms), drained_ms)
+    assert sequences.epoch == 1
+
+
+def test_nothing_is_absent_once_a_later_batch_is_written(one: Partition) -> None:
+    """A leader that has lost its state takes what follows a batch that has failed: nothing is certain any more."""
+    failed, second = one.send(), one.send()
+    one.fail(failed)
+    one.ack(second)
+    third = one.send()
+    one.lose(third)
+    assert third.in_doubt
 
 
 def test_out_of_order_behind_a_repeated_batch(one: Partition, sequences: TransactionManager) -> None:
