@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from aioproducer._admission import Admission
 from aioproducer._arguments import check_partition, checked_topic, encodable_headers
@@ -105,6 +105,10 @@ class SlowAdmission(Admission[Key_contra, Value_contra]):
                 admitted.append(self._watched(delivery, record))
             return delivery
 
+        def attempt() -> Delivery | Literal[False] | None:
+            """False: the topic, or its partition, is gone, and others must not wait until it is back."""
+            return admit(queued=True) or (None if engine.is_known(topic, partition) else False)
+
         partition = await place()
         delivery = admit()
         while delivery is None:
@@ -112,12 +116,13 @@ class SlowAdmission(Admission[Key_contra, Value_contra]):
                 partition = await place()
                 delivery = admit()
                 continue
-            delivery = await engine.wait_for_memory(lambda: admit(queued=True), deadline_ms)
-            if delivery is None and engine.is_known(topic, partition):
+            served: Delivery | Literal[False] | None = await engine.wait_for_memory(attempt, deadline_ms)
+            if served is None and engine.is_known(topic, partition):
                 raise BufferExhaustedError(
                     f"no memory for a record for topic {topic!r} within max_block_ms={self._config.max_block_ms}: "
                     + self._in_use(engine)
                 )
+            delivery = served or None
         return delivery
 
     def _submit_now_slow(

@@ -1096,6 +1096,24 @@ async def test_topic_that_vanishes_while_serializing(broker: ProducingBroker) ->
         assert metadata.offset == 0
 
 
+async def test_topic_that_vanishes_while_its_record_waits_for_memory(broker: ProducingBroker) -> None:
+    """The call waits for the topic then, and no longer for memory, before others."""
+    broker.topics = {"orders": 1, "audit": 1}
+    broker.holding = True
+    async with producer_of(broker, buffer_memory=20_000, batch_size=16_384, linger_ms=0) as producer:
+        await producer.partitions_for("audit")
+        await producer.submit("orders", bytes(19_000))
+        first = asyncio.create_task(producer.send("audit", bytes(5_000)))
+        second = asyncio.create_task(producer.send("orders", bytes(5_000)))
+        await turns()
+        engine: Any = producer._engine
+        assert len(engine.memory_queue) == 2
+        engine._metadata._take(ClusterChanges(engine._metadata.cluster.brokers, {"audit": None}))
+        broker.release()
+        assert (await asyncio.wait_for(second, PATIENCE_S)).offset == 1
+        assert (await asyncio.wait_for(first, PATIENCE_S)).topic == "audit"
+
+
 async def test_full_buffer(broker: ProducingBroker) -> None:
     """With the buffer full, submit and ready wait in order, and nobody behind them overtakes."""
     broker.holding = True
