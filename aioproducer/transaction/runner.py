@@ -368,8 +368,7 @@ class TransactionRunner:
     # --- the work, in the producer's task -----------------------------------------------------------------------------
 
     async def _prepare(self) -> PreparedTransaction:
-        await self._all_ended()
-        self._raise_if_spoilt()
+        await self._all_acknowledged()
         self._partitions.sending = False
         started_ms = -1
         if self._partitions.started:
@@ -417,8 +416,7 @@ class TransactionRunner:
     async def _commit(self, or_abort: bool) -> None:
         began_ms = self._now_ms()
         try:
-            await self._all_ended()
-            self._raise_if_spoilt()
+            await self._all_acknowledged()
             await self._end(committed=True)
         except KafkaError:
             if or_abort and self.states.state is TransactionState.ABORTABLE_ERROR:
@@ -445,6 +443,14 @@ class TransactionRunner:
         finally:
             self._records.observed()
             self._records.timed("abort", self._now_ms() - began_ms)
+
+    async def _all_acknowledged(self) -> None:
+        await self._all_ended()
+        self._raise_if_spoilt()
+        if self._inquiry.asking is not None:
+            # A leader has refused the epoch, then accepted it. The answer may still end this transaction, or the next.
+            await asyncio.wait([self._inquiry.asking])
+            self._raise_if_spoilt()
 
     async def _all_ended(self) -> None:
         """Wait until every record has ended; a commit stops waiting once the transaction is spoilt."""

@@ -600,6 +600,24 @@ async def test_a_leader_knows_a_newer_epoch(version: int) -> None:
     assert scene.sequences.epoch == 3
 
 
+@pytest.mark.parametrize("call", ["commit", "prepare"])
+async def test_a_leader_that_takes_back_what_it_said_of_the_epoch(version: int, call: str) -> None:
+    """The coordinator has been asked already, which ends the transaction: it would hit the next, or a prepared one."""
+    scene = Scene(version)
+    await scene.begun()
+    assert scene.runner.epoch_refused(InvalidProducerEpochError("old"))
+    question = await scene.asked(InitProducerIdRequest)
+    ending = asyncio.create_task(getattr(scene.runner, call)())
+    await turns()
+    assert scene.coordinators.is_quiet
+    question.good(epoch(3))
+    with pytest.raises(InvalidProducerEpochError) as raised:
+        await ending
+    assert raised.value.abortable
+    await scene.runner.abort()
+    assert scene.state is S.READY
+
+
 async def test_a_leader_knows_a_newer_epoch_in_a_young_transaction(version: int) -> None:
     """It can't have timed out. The coordinator is not asked, or it would take the id back from the newer producer."""
     scene = Scene(version)
