@@ -811,7 +811,7 @@ cdef class ArrowFeed:
         try:
             self.find_topic(self.base + self.row)
             self.tally.refuse(error, self.row_topic)
-        except SerializationError:      # there is none, which may be the error itself
+        except KafkaError:      # there is none, which may be the error itself
             self.tally.refuse(error)
         self.row += 1
 

@@ -360,11 +360,13 @@ def test_a_type_that_was_released(depth: str) -> None:
         feed_of(batch)
 
 
-def test_a_row_of_more_bytes_than_a_record_can_have() -> None:
+@pytest.mark.parametrize("column", ["key", "value", "topic"])
+def test_a_row_of_more_bytes_than_a_record_can_have(column: str) -> None:
     """Only that row fails, before anything is read."""
-    batch = Batch({"value": pa.array(["a", "b"], pa.large_string())})
-    huge = [0, 1 << 62, 1 << 62]
-    batch.buffer(batch.column("value"), 1, b"".join(number.to_bytes(8, "little") for number in huge))
+    names = pa.array(["orders", "orders"], pa.large_string())
+    batch = Batch({"value": names, column: names})
+    huge = [0, 6, 1 << 62]
+    batch.buffer(batch.column(column), 1, b"".join(number.to_bytes(8, "little") for number in huge))
     feed, tally, _ = feed_of(batch)
     assert run(feed) == FEED_DONE
     assert (tally.admitted, tally.failed) == (1, 1)
