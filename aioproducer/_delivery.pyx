@@ -297,16 +297,12 @@ cdef class ProduceRequestResult:
                     part.next = piece.shares
                     piece.shares = part
             share = share.next
-        cdef Delivery delivery
         cdef dict callbacks = self.callbacks
         self.callbacks = None
         if callbacks is not None:
             for attached in callbacks.values():
-                delivery = <Delivery>(attached[1] if type(attached) is tuple else attached[0][1])
-                piece = delivery.settled()
-                if piece.callbacks is None:
-                    piece.callbacks = {}
-                piece.callbacks[delivery.index] = attached
+                for entry in (attached,) if type(attached) is tuple else attached:
+                    attach(<Delivery>(<tuple>entry)[1], entry)
         PyMem_Free(self.marks)
         self.marks = NULL
         self.wake()
@@ -565,8 +561,11 @@ cdef attach(Delivery delivery, tuple entry):
         owner.ledger.called.append(entry)
         owner.ledger.call_soon()
         return
+    cdef dict none_yet
     if owner.callbacks is None:
-        owner.callbacks = {}
+        none_yet = {}       # may run the collector, and a finalizer that attaches another
+        if owner.callbacks is None:
+            owner.callbacks = none_yet
     attached = owner.callbacks.setdefault(delivery.index, entry)
     if attached is not entry:
         owner.callbacks[delivery.index] = [attached, entry] if type(attached) is tuple else [*attached, entry]

@@ -8,6 +8,7 @@ they create may start at once (``asyncio.eager_task_factory``).
 
 from __future__ import annotations
 
+import asyncio
 import gc
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
@@ -16,10 +17,10 @@ import pytest
 
 from aioproducer import Producer, Record
 from aioproducer._accumulator import RecordAccumulator
-from aioproducer._delivery import Delivery
+from aioproducer._delivery import Delivery, watch
 from aioproducer.errors import KafkaError, ProducerClosedError, SendManyError, TransactionStateError
 from aioproducer.testing import FakeCluster
-from tests.unit.core import add_topic, drain_all, end, make_accumulator, put, read
+from tests.unit.core import add_topic, drain_all, end, filled, make_accumulator, put, read
 
 ERROR = KafkaError("no")
 
@@ -217,6 +218,37 @@ def test_a_delivery_that_goes_while_a_flush_tells_of_another(accumulator: Record
     assert sum(records for _, records in ledger.end_flush(flush, accumulator.last_serial)) == 2
     assert ledger.end_flush(ledger.start_flush(), accumulator.last_serial) == []
     assert held.exception() is not None
+
+
+@pytest.mark.usefixtures("collected")
+@pytest.mark.parametrize("is_split", [False, True])
+@pytest.mark.parametrize("allocations", range(12))
+def test_a_finalizer_that_adds_a_callback_to_the_same_batch(allocations: int, is_split: bool) -> None:
+    """Neither its own callback gets lost, nor the one that was being added or handed on to a piece."""
+    called: list[str] = []
+    loop = asyncio.new_event_loop()
+    accumulator = make_accumulator(loop=loop)
+    batch, deliveries = filled(accumulator, 4, size=2_000)
+    if is_split:
+        watch(deliveries[0], lambda _: called.append("outer"))
+    Finalized(lambda: watch(deliveries[1], lambda _: called.append("inner")))
+    kept: list[dict[str, str]] = [{} for _ in range(200)]  # no dict that was freed is left to be used again
+    plain = bytes(batch.contents())
+    gc.set_threshold(gc.get_count()[0] + allocations, 1, 1_000)
+    gc.enable()
+    if is_split:
+        batches = accumulator.split(batch, plain, 0)
+    else:
+        watch(deliveries[0], lambda _: called.append("outer"))
+        batches = [batch]
+    gc.disable()
+    gc.collect()
+    for each in batches:
+        end(accumulator, each)
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+    assert sorted(called) == ["inner", "outer"]
+    assert len(kept) == 200
 
 
 def test_a_view_that_goes_with_an_exception(accumulator: RecordAccumulator) -> None:
