@@ -23,7 +23,7 @@ from aioproducer._record_batch cimport RecordView
 from aioproducer._topic_index cimport TopicIndex
 
 
-cdef Delivery last_delivery(ProducerBatch batch, RecordView* record)
+cdef Delivery delivery_of(ProducerBatch batch, RecordView* record)
 
 
 cdef enum Partitioner:

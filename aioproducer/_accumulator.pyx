@@ -63,10 +63,9 @@ cdef dict PARTITIONERS = {
 }
 
 
-cdef Delivery last_delivery(ProducerBatch batch, RecordView* record):
-    """The Delivery of the last appended record."""
-    return new_delivery(batch.result, batch.result.record_count - 1, record.key_size, record.value_size,
-                        record.timestamp_ms)
+cdef Delivery delivery_of(ProducerBatch batch, RecordView* record):
+    """The Delivery of an appended record."""
+    return new_delivery(batch.result, record.index, record.key_size, record.value_size, record.timestamp_ms)
 
 
 @cython.final
@@ -182,7 +181,7 @@ cdef class RecordAccumulator:
         cdef RecordView record
         fill_view(&record, key, value, headers, timestamp_ms)
         cdef ProducerBatch batch = self.append_record(topic, partition, &record, headers, now_ms, awaited)
-        return None if batch is None else last_delivery(batch, &record)
+        return None if batch is None else delivery_of(batch, &record)
 
     cdef ProducerBatch append_record(self, TopicQueues topic, int32_t partition, RecordView* record, list headers,
                                      int64_t now_ms, bint awaited):
@@ -232,7 +231,7 @@ cdef class RecordAccumulator:
             if batch.record_count and (not self.any_under_way() or now_ms - batch.created_ms >= SHORT_LINGER_MS):
                 self.close_batch(batch)
             return None
-        batch.result.add_record()       # may find no memory; an empty batch must not be queued
+        record.index = batch.result.add_record()    # may find no memory; an empty batch must not be queued
         if batch.record_count == 0:
             self.begin(batch, now_ms)
         batch.append(record, headers, size)

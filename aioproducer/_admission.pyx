@@ -38,7 +38,7 @@ from cpython.ref cimport Py_DECREF, Py_INCREF
 from cpython.unicode cimport PyUnicode_CheckExact
 
 from aioproducer._am_send cimport SEND_NEXT, SEND_RETURN, aiop_iter_send, aiop_set_am_send
-from aioproducer._accumulator cimport last_delivery
+from aioproducer._accumulator cimport delivery_of
 from aioproducer._arguments cimport (
     as_buffer, can_last, checked_partition, checked_timestamp, checked_topic, encodable_headers, is_plain, lasting,
     point_at, too_large,
@@ -195,7 +195,7 @@ cdef class Admission:
         cdef RecordView record
         self.look()
         cdef ProducerBatch batch = self.take(topic, value, key, partition, headers, timestamp_ms, awaited, &record)
-        return None if batch is None else last_delivery(batch, &record)
+        return None if batch is None else delivery_of(batch, &record)
 
     cdef Delivery admit_serialized(self, topic, value, key, partition, headers, timestamp_ms, bint awaited):
         """`admit` behind serializers that return bytes at once; None leaves the whole record to the slow path.

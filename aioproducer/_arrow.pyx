@@ -662,7 +662,7 @@ cdef class ArrowFeed:
             return 1
         if batch is None:
             return 0
-        batch.result.assign(batch.result.record_count - 1, self.tally)
+        batch.result.assign(record.index, self.tally)
         self.row += 1
         return 1
 

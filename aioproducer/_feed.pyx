@@ -108,7 +108,7 @@ cdef class RecordFeed:
             return True
         if batch is None:
             return False
-        batch.result.assign(batch.result.record_count - 1, self.tally)
+        batch.result.assign(record.index, self.tally)
         self.holds = False
         self.headers = None
         return True

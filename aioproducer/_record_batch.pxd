@@ -20,6 +20,7 @@ cdef struct RecordView:
     int64_t timestamp_ms
     Py_ssize_t headers_size     # encoded bytes of all headers, their count included
     const void* headers         # those bytes if already encoded, else NULL
+    int32_t index               # in its batch, once it is appended: the batch may have more records by then
 
 
 cdef inline Py_ssize_t largest_size(RecordView* record) noexcept:

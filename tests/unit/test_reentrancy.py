@@ -365,3 +365,42 @@ async def test_a_record_whose_own_code_commits_the_transaction(
             await producer.send("orders", b"after")
     committed = fake_kafka_cluster.records("orders", read_committed=True)
     assert [record.value for record in committed] == [b"before", b"after"]
+
+
+class LastWords(str):
+    """A header's name that is freed with the list that its record was encoded from."""
+
+    __slots__ = ("act",)
+    act: Callable[[], object]
+
+    def __del__(self) -> None:
+        self.act()
+
+
+class Pair:
+    """A header that makes its name as it is read."""
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        self.act = act
+
+    def __iter__(self) -> Iterator[Any]:
+        name = LastWords("name")
+        name.act = self.act
+        yield name
+        del name
+        yield b"value"
+
+
+async def test_a_record_that_a_header_submits_as_it_goes(fake_kafka_cluster: FakeCluster) -> None:
+    """It comes behind the header's own record, and each Delivery and result tells of its own record."""
+    async with Producer(bootstrap_servers=fake_kafka_cluster.bootstrap_servers, linger_ms=50) as producer:
+        await producer.send("orders", b"before")
+        inner: list[Delivery] = []
+        pair: Any = Pair(once(lambda: inner.append(producer.submit_nowait("orders", b"inner"))))
+        outer = producer.submit_nowait("orders", b"outer", headers=[pair])
+        assert ((await outer).offset, (await inner[0]).offset) == (1, 2)
+        pair = Pair(once(lambda: inner.append(producer.submit_nowait("orders", b"inner"))))
+        result = await producer.send_many("orders", [Record(b"outer", headers=[pair])])
+        assert (result.offsets, (await inner[1]).offset) == ({0: [(3, 3)]}, 4)
+    values = [record.value for record in fake_kafka_cluster.records("orders")]
+    assert values == [b"before", b"outer", b"inner", b"outer", b"inner"]
