@@ -132,8 +132,8 @@ cdef class RecordAccumulator:
         topic.has_id = topic_id != NO_TOPIC_ID
         for partition, (leader, epoch) in enumerate(leaders):
             if partition == len(topic.queues):
+                topic.open.append(None)     # first: if there is no memory, it must not be the shorter one
                 topic.queues.append(PartitionQueue(topic, partition))
-                topic.open.append(None)
             queue = <PartitionQueue>topic.queues[partition]
             if epoch > queue.leader_epoch and queue.length:
                 queue.end_back_off()    # a new leader: no reason to wait (KIP-951)

@@ -1312,6 +1312,34 @@ def test_topics_are_found_by_any_str_of_their_name() -> None:
     all_are_found()
 
 
+def test_no_memory_for_more_partitions() -> None:
+    """Whichever allocation fails: the topic is complete after the next update."""
+    testcapi = pytest.importorskip("_testcapi")
+    leaders = [(1, 0)] * 12
+
+    def fails_at(allocation: int) -> bool:
+        accumulator = make_accumulator()
+        topic = add_topic(accumulator)
+        failed = False
+        try:
+            testcapi.set_nomemory(allocation, allocation + 1)
+            accumulator.update_topic("orders", TOPIC_ID, leaders)
+        except MemoryError:
+            failed = True
+        finally:
+            testcapi.remove_mem_hooks()
+        accumulator.update_topic("orders", TOPIC_ID, leaders)
+        for partition in range(len(leaders)):
+            put(accumulator, topic, partition=partition)
+        assert [batch.partition for batch in drain_all(accumulator)] == [*range(len(leaders))]
+        return failed
+
+    allocation = 1
+    while fails_at(allocation):
+        allocation += 1
+    assert allocation > 1
+
+
 def test_ended_batches_are_garbage() -> None:
     """Nothing keeps a batch, its result, or its pieces alive once they have ended."""
     accumulator = make_accumulator(delivery_timeout_ms=100)
