@@ -108,6 +108,7 @@ cdef class RecordAccumulator:
             next = batch.younger
             batch.queue.disband()
             batch.pieces = None
+            batch.result.abandon()
             self.live.remove(batch)
             batch = next
 

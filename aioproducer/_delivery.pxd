@@ -66,6 +66,7 @@ cdef class ProduceRequestResult:
     cdef int64_t count_marks(self, unsigned char mark) noexcept
     cpdef complete(self, int64_t base_offset, int64_t log_append_time_ms)
     cdef void finish(self)
+    cdef void abandon(self)
     cdef void drop(self, int32_t index)
 
 

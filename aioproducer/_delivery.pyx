@@ -321,6 +321,14 @@ cdef class ProduceRequestResult:
                     self.ledger.called.extend(attached)
             self.ledger.call_soon()
 
+    cdef void abandon(self):
+        """Nothing will end these records: let go of what waits for them, which may lead back here."""
+        self.waiters = None
+        self.callbacks = None
+        if self.pieces is not None:
+            for _, piece in self.pieces:
+                (<ProduceRequestResult>piece).abandon()
+
     def wake(self):
         cdef list waiters = self.waiters
         self.waiters = None

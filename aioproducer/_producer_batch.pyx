@@ -10,8 +10,8 @@ These are the accumulator's own books: only _accumulator.pyx changes them.
 Batches, their results and Deliveries are not seen by the garbage collector. It would look at all live ones again and
 again, and as most outlive two of its rounds, go through the whole heap for every few thousand: with 10,000 topics it
 held the loop for 50 ms twice a second. So no cycle may last when a batch has ended. Those it is part of as long as it
-is live (its queue, the chain of live batches, the sequences of its partition, its pieces) end when it is released; if
-it never is, the accumulator ends them when it goes itself.
+is live (its queue, the chain of live batches, the sequences of its partition, its pieces, the callbacks of its records)
+end when it is released; if it never is, the accumulator ends them when it goes itself.
 
 Source: org.apache.kafka.clients.producer.internals.ProducerBatch, BuiltInPartitioner.
 """
@@ -173,11 +173,15 @@ cdef class PartitionQueue:
             batch = batch.next
 
     cdef void disband(self) noexcept:
-        """Let go of all batches, one by one: freeing a chain of thousands from its head would need much stack."""
+        """Let go of all batches, one by one: freeing a chain of thousands from its head would need much stack.
+
+        The same goes for the chain of ready queues, of which this is a part.
+        """
         cdef ProducerBatch batch = self.first
         cdef ProducerBatch next
         self.first = self.last = None
         self.length = 0
+        self.next_ready = None
         self.books = None
         self.topic.open[self.partition] = None
         while batch is not None:

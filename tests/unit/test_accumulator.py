@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import threading
+import weakref
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioproducer._accumulator import RecordAccumulator
-from aioproducer._delivery import Delivery
+from aioproducer._delivery import Delivery, watch
 from aioproducer._produce import encode_produce_request, fixed_bytes
 from aioproducer._producer_batch import ProducerBatch, TopicQueues
 from aioproducer.compression import codec
@@ -1371,6 +1374,49 @@ def test_a_long_queue_can_be_dropped() -> None:
         put(accumulator, topic)
     del accumulator, topic
     assert allocated_blocks() - before < 1_000
+
+
+def test_many_ready_partitions_can_be_dropped() -> None:
+    """The same goes for the queue of a broker, also in a thread, whose stack may be small (128 KiB on Alpine Linux)."""
+
+    ended: list[bool] = []
+
+    def life() -> None:
+        accumulator = make_accumulator(batch_size=1)
+        topic = add_topic(accumulator, leaders=[1] * 50_000)
+        for partition in range(50_000):
+            put(accumulator, topic, partition=partition)
+        accumulator.close_all()
+        del accumulator, topic
+        gc.collect()
+        ended.append(True)
+
+    usual = threading.stack_size(256 << 10)
+    thread = threading.Thread(target=life)
+    thread.start()
+    thread.join()
+    threading.stack_size(usual)
+    assert ended
+
+
+def test_what_waits_for_records_goes_with_the_accumulator() -> None:
+    """A producer that was never closed, and whose loop is gone, ends no record: callbacks lead back to Deliveries."""
+
+    class Program:
+        def told(self, delivery: Delivery) -> None:
+            raise AssertionError("the record has not ended")
+
+    accumulator = make_accumulator()
+    batch, (first, second, *_) = filled(accumulator, 8)
+    programs = [Program() for _ in range(3)]
+    watch(first, programs[0].told)
+    split(accumulator, batch)
+    watch(second, programs[1].told)
+    watch(put(accumulator, batch.queue.topic), programs[2].told)
+    gone = [weakref.ref(program) for program in programs]
+    del accumulator, batch, first, second, _, programs
+    gc.collect()
+    assert [program() for program in gone] == [None] * 3
 
 
 def test_batches_in_every_state_can_be_dropped() -> None:
