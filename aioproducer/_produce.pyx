@@ -175,10 +175,11 @@ cdef Py_ssize_t expected_bytes(list batches) noexcept:
 
 cdef void prefetch_records(ProducerBatch batch) noexcept:
     """Have the CPU fetch the beginning of a batch; it goes on by itself where the next checksum has begun to read."""
-    cdef Py_ssize_t at
+    cdef Py_ssize_t at = 0
     if batch.head is not None:
-        for at in range(0, min(batch.size_bytes, PREFETCHED_BYTES), CACHE_LINE):
+        while at < min(batch.size_bytes, PREFETCHED_BYTES):     # with a C constant as its step, a range is an object
             aiop_prefetch(batch.head.data + at)
+            at += CACHE_LINE
 
 
 cdef int put_batch(FrameWriter writer, ProducerBatch batch, bint flexible) except -1:

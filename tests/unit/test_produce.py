@@ -6,6 +6,7 @@ import base64
 import json
 import re
 import struct
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -231,6 +232,30 @@ def test_small_batches_do_not_share_too_large_a_buffer() -> None:
     buffers = encode_produce_request(13, 1, b"c", None, 1, 2, batches)
     assert len(buffers) == 9
     assert max(len(part) for part in buffers) < 70_000
+    assert b"".join(buffers) == encode_request(as_schema(None, 1, 2, batches), 13, 1, "c")
+
+
+def test_no_memory_for_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever allocation fails: the caller learns of it, and the request can be made later."""
+    testcapi = pytest.importorskip("_testcapi")
+    batches = batches_at([Place("t", partition, (1000,)) for partition in range(3)])
+    lost: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lost.append)
+
+    def request_without(allocation: int) -> list[Any] | None:
+        try:
+            testcapi.set_nomemory(allocation, allocation + 1)
+            return encode_produce_request(13, 1, b"c", None, 1, 2, batches)
+        except MemoryError:
+            return None
+        finally:
+            testcapi.remove_mem_hooks()
+
+    allocation = 1
+    while (buffers := request_without(allocation)) is None:
+        allocation += 1
+    assert allocation > 1
+    assert lost == []
     assert b"".join(buffers) == encode_request(as_schema(None, 1, 2, batches), 13, 1, "c")
 
 
