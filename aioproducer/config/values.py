@@ -186,9 +186,7 @@ def _acks(value: object) -> int:
 
 _DEFAULT_PORT = 9092
 """The default port of other clients."""
-_SERVER = re.compile(
-    r"(?:\w+://)?(?:\[(?P<ipv6>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^\s:/\[\]]+)):(?P<port>[0-9]{1,5})", re.A
-)
+_SERVER = re.compile(r"(?:\w+://)?(?:\[(?P<ipv6>[\w:.%-]+)\]|(?P<host>[^\s:/\[\]]+)):(?P<port>[0-9]{1,5})", re.A)
 
 
 def _servers(value: object) -> tuple[tuple[str, int], ...]:

@@ -499,6 +499,7 @@ def test_any_value_is_taken_or_refused(name: str, value: object) -> None:
         ("127.0.0.1:9092", [("127.0.0.1", 9092)]),
         ("[::1]:9092", [("::1", 9092)]),
         ("[fe80::1%eth0]:9092", [("fe80::1%eth0", 9092)]),
+        ("[fe80::1%br-lan.5]:9092", [("fe80::1%br-lan.5", 9092)]),
         ("broker-1.my_net.example:9092", [("broker-1.my_net.example", 9092)]),
         ("PLAINTEXT://a:9092", [("a", 9092)]),
     ],
