@@ -170,7 +170,7 @@ class SaslAuthenticator:
 
     def _watch(self, connection: Connection, lifetime_ms: int) -> None:
         """Schedule a login before the connection's session ends."""
-        if lifetime_ms <= 0:
+        if lifetime_ms <= 0 or connection.ended:  # after its end, nobody would cancel the timer
             connection.logged_in(None)
             return
         now_s = self._loop.time()

@@ -30,7 +30,7 @@ from aioproducer.protocol.api_versions import ApiVersionsRequest
 from aioproducer.protocol.metadata import MetadataRequest
 from aioproducer.protocol.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from aioproducer.protocol.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from tests.unit.net.fake_broker import EVERYTHING, FakeBroker, ReceivedRequest, framed
+from tests.unit.net.fake_broker import EVERYTHING, FakeBroker, ReceivedRequest, end_with_answer, framed
 
 pytestmark = pytest.mark.usefixtures("clean_loop")
 
@@ -384,6 +384,24 @@ async def test_a_connection_that_ends_in_the_turn_in_which_it_is_to_log_in_again
     gc.collect()  # a coroutine that was never awaited would warn here
     assert kinds(broker).count(HANDSHAKE) == 1
     assert client.internal == []
+
+
+async def test_a_connection_that_ends_with_the_answer_to_its_login_has_no_timer(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody would cancel it, and it would keep the connection for as long as the session should have lasted."""
+    accept(broker, 3_600_000)
+    end_with_answer(monkeypatch, SaslAuthenticateRequest)
+    client = Client(broker)
+    connections: list[Connection] = []
+
+    async def authenticate(connection: Connection) -> None:
+        connections.append(connection)
+        await client.authenticator.authenticate(connection)
+
+    with pytest.raises(ConnectionLostError):
+        await client.open(authenticate)
+    assert connections[0].session.timer is None
 
 
 async def test_a_renewed_session_lets_requests_through_again(broker: FakeBroker) -> None:
