@@ -17,7 +17,7 @@ from aioproducer.config.login import jaas_of
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import AuthenticationError, ConnectionLostError, KafkaError, excerpt
 from aioproducer.net.sasl.mechanism import Exchange
-from aioproducer.net.workers import in_worker
+from aioproducer.net.workers import in_own_thread, in_worker
 
 KDC_UNREACHABLE = 0x96C73A9C
 """KRB5_KDC_UNREACH, in MIT's and Heimdal's Kerberos alike: no KDC answered, which may be transient."""
@@ -38,10 +38,29 @@ class Gssapi:
         self._principal = options.get("principal")
         self.who = f"principal {self._principal!r}" if self._principal else "the default principal"
         self._loop = loop
+        self._given_up: dict[str, asyncio.Future[GssapiExchange]] = {}
 
     async def begin(self, host: str) -> Exchange:
-        """Get a ticket for the broker, and the first token with it."""
-        return await in_worker(self._loop, self._begun, host)
+        """Get a ticket for the broker, and the first token with it.
+
+        In a thread of its own, as a KDC that does not answer is waited for longer than an attempt to connect lasts. The
+        next attempt then waits for the same ticket.
+
+        Raises:
+            KafkaError: no thread could be started for it.
+        """
+        job = self._given_up.pop(host, None)
+        if job is None or job.done():
+            try:
+                job = in_own_thread(self._loop, "aioproducer ticket", self._begun, host)
+            except RuntimeError as error:
+                raise KafkaError(f"no worker thread: {error}") from error
+        try:
+            await asyncio.wait([job])
+        except asyncio.CancelledError:
+            self._given_up[host] = job
+            raise
+        return job.result()
 
     def refused(self, exchange: Exchange) -> None:
         """Tickets are looked up for every login."""

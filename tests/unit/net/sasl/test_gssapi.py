@@ -7,6 +7,7 @@ import importlib
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -14,7 +15,8 @@ from typing import Any
 import pytest
 
 from aioproducer.config.producer_config import ProducerConfig
-from aioproducer.errors import AuthenticationError, ConnectionLostError
+from aioproducer.errors import AuthenticationError, ConnectionLostError, KafkaError
+from aioproducer.net.workers import in_worker
 
 pytestmark = pytest.mark.usefixtures("clean_loop")
 
@@ -105,6 +107,51 @@ async def test_without_a_ticket_no_login_begins(kerberos: Kerberos, code: int, k
     with pytest.raises(kind, match="Kerberos refused the login at kafka@broker-1: no") as caught:
         await mechanism().begin("broker-1")
     assert type(caught.value) is kind
+
+
+async def test_a_kdc_that_is_silent_keeps_no_thread_of_the_loop(
+    kerberos: Kerberos, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is waited for longer than an attempt to connect lasts, so that attempts would soon keep all of them."""
+    loop = asyncio.get_running_loop()
+    goes_on = threading.Event()
+    step = kerberos.step
+
+    def stands(challenge: bytes | None) -> bytes | None:
+        assert goes_on.wait(20)
+        return step(challenge)
+
+    monkeypatch.setattr(kerberos, "step", stands)
+    kerberized = mechanism()
+    with ThreadPoolExecutor(1) as executor:
+        loop.set_default_executor(executor)
+        try:
+            for _ in range(3):
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(0):
+                        await kerberized.begin("broker-1")
+            async with asyncio.timeout(10):
+                assert await in_worker(loop, int, "1") == 1
+            last, other = (loop.create_task(kerberized.begin("broker-1")) for _ in range(2))
+            await asyncio.sleep(0)
+        finally:
+            goes_on.set()
+        assert await last is not await other
+    assert kerberos.names == ["kafka@broker-1"] * 2
+    await kerberized.begin("broker-1")
+    assert len(kerberos.names) == 3
+
+
+async def test_without_a_thread_no_ticket_is_asked_for(kerberos: Kerberos, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    kerberized = mechanism()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        with pytest.raises(KafkaError, match="can't start new thread"):
+            await kerberized.begin("broker-1")
+    assert kerberos.names == []
 
 
 @pytest.mark.parametrize("layers", [b"\x07\0\0\0", b"\x01\0\0\0", b"\x06\0\0\0", b"\x01"])
