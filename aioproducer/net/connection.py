@@ -486,6 +486,15 @@ class Connection:
             self._on_capacity(self)
             self._close_if_retired()
 
+    def send_bare(self, token: bytes) -> None:
+        """Send bytes preceded only by their size. Nothing else may be in flight.
+
+        Raises:
+            KafkaError: the connection ended before.
+        """
+        self._check_open()
+        self._writer.write(_SIZE.pack(len(token)) + token)
+
     async def exchange_bare(self, token: bytes) -> bytes:
         """Send bytes preceded only by their size, and wait for an answer in the same form.
 
@@ -494,10 +503,9 @@ class Connection:
         Raises:
             KafkaError: the connection ended; not ``maybe_written`` if it did before the token was sent.
         """
-        self._check_open()
         answer: asyncio.Future[bytes] = self._loop.create_future()
+        self.send_bare(token)
         self._bare_answer = answer
-        self._writer.write(_SIZE.pack(len(token)) + token)
         try:
             async with asyncio.timeout(self._request_timeout_ms / 1000):
                 return await answer

@@ -151,6 +151,9 @@ class SaslAuthenticator:
             if token is None:
                 return lifetime_ms
             if not framed:
+                if exchange.ends_unanswered:
+                    connection.send_bare(token)
+                    return lifetime_ms
                 challenge = await connection.exchange_bare(token)
                 continue
             response = await connection.request(SaslAuthenticateRequest(auth_bytes=token))

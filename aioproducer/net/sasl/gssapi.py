@@ -99,7 +99,7 @@ class GssapiExchange:
         self._context = context
         self._loop = loop
         self._target = target
-        self._chosen = False
+        self.ends_unanswered = False
         self._first = self._respond(None)
 
     async def respond(self, challenge: bytes | None) -> bytes | None:
@@ -110,13 +110,13 @@ class GssapiExchange:
         try:
             if not self._context.complete:
                 return self._context.step(challenge) or b""
-            if self._chosen:
+            if self.ends_unanswered:
                 return None
             assert challenge is not None
             offered = self._context.unwrap(challenge).message
             if len(offered) < 4 or not offered[0] & NO_LAYER[0]:
                 raise AuthenticationError(f"{self._target} requires a SASL security layer, which Kafka does not have")
-            self._chosen = True
+            self.ends_unanswered = True
             token: bytes = self._context.wrap(NO_LAYER, False).message
             return token
         except GSSError as error:

@@ -8,6 +8,9 @@ from typing import Protocol
 class Exchange(Protocol):
     """One login in progress."""
 
+    ends_unanswered: bool
+    """Whether the latest token completes the login, and brokers before 1.0 do not answer it."""
+
     async def respond(self, challenge: bytes | None) -> bytes | None:
         """The client's next token.
 

@@ -84,6 +84,8 @@ class OAuthBearer:
 class OAuthBearerExchange:
     """Sends one token; a broker that objects answers in JSON, and wants that acknowledged before it fails the login."""
 
+    ends_unanswered = False
+
     def __init__(self, token: OAuthToken) -> None:
         parts = [f"auth=Bearer {token.value}", *(f"{key}={value}" for key, value in token.extensions.items())]
         self._first = ("n,,\x01" + "\x01".join(parts) + "\x01\x01").encode()

@@ -32,6 +32,8 @@ class Plain:
 class PlainExchange:
     """Sends one token; any answer without an error means success."""
 
+    ends_unanswered = False
+
     def __init__(self, token: bytes) -> None:
         self._token = token
 

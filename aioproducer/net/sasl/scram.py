@@ -67,6 +67,8 @@ class ScramExchange:
         nonce: the client's, for tests; None for a random one.
     """
 
+    ends_unanswered = False
+
     def __init__(
         self,
         mechanism: str,

@@ -221,6 +221,41 @@ async def test_a_broker_before_1_0_that_hangs_up_before_the_next_token() -> None
                 await client.open(authenticate)
 
 
+async def test_a_broker_before_1_0_does_not_answer_the_last_token_of_kerberos() -> None:
+    """Java's server has nothing to return then, and only SaslAuthenticate answers that as well."""
+
+    class Exchange:
+        ends_unanswered = False
+
+        async def respond(self, challenge: bytes | None) -> bytes:
+            self.ends_unanswered = challenge is not None
+            return b"\0alice: layers" if self.ends_unanswered else b"\0alice: ticket"
+
+    ranges = {**EVERYTHING, HANDSHAKE: (0, 0)}
+    del ranges[AUTHENTICATE]
+    async with FakeBroker(ranges=ranges) as broker:
+        accept(broker)
+        tokens: list[bytes] = []
+        original = broker._handle
+
+        async def handle(peer: Any, frame: bytes) -> None:
+            if not frame.startswith(b"\0alice"):
+                await original(peer, frame)
+                return
+            tokens.append(frame)
+            if len(tokens) == 1:
+                peer.send(struct.pack(">i", 0))
+
+        broker._handle = handle  # type: ignore[method-assign]
+        client = Client(broker, request_timeout_ms=5_000)
+        mechanism = await client.authenticator._ready_mechanism()
+        mechanism.begin = lambda _: asyncio.sleep(0, Exchange())  # type: ignore[method-assign]
+        connection = await client.open()
+        assert tokens == [b"\0alice: ticket", b"\0alice: layers"]
+        assert kinds(broker) == [VERSIONS, HANDSHAKE, VERSIONS]
+        await end(connection)
+
+
 @pytest.mark.parametrize(
     ("code", "kind", "text"),
     [
