@@ -12,7 +12,7 @@ import scramp
 
 from aioproducer.config.login import jaas_of
 from aioproducer.config.producer_config import ProducerConfig
-from aioproducer.errors import AuthenticationError, excerpt
+from aioproducer.errors import AuthenticationError, SaslAuthenticationFailedError, excerpt
 from aioproducer.net.sasl.credentials import Credentials
 from aioproducer.net.sasl.mechanism import Exchange
 from aioproducer.net.workers import in_worker
@@ -92,6 +92,8 @@ class ScramExchange:
             if challenge is None:
                 return self._first()
             message = challenge.decode()
+            if message.startswith("e="):
+                raise SaslAuthenticationFailedError(f"the broker answered {excerpt(message[2:], 100)}")
             if not self._proved:
                 self._proved = True
                 return await self._proof(message)

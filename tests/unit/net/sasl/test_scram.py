@@ -16,7 +16,7 @@ import pytest
 import scramp
 
 from aioproducer.config.producer_config import ProducerConfig
-from aioproducer.errors import AuthenticationError
+from aioproducer.errors import AuthenticationError, SaslAuthenticationFailedError
 from aioproducer.net.sasl.scram import MAX_ITERATIONS, Scram, ScramExchange
 
 GOLDEN = json.loads((Path(__file__).parents[3] / "golden" / "vectors.json").read_text())
@@ -129,6 +129,17 @@ async def test_a_broker_that_does_not_know_the_password_is_refused() -> None:
     await login.respond(VECTORS[0]["server_first"].encode())
     with pytest.raises(AuthenticationError, match="signature doesn't match"):
         await login.respond(VECTORS[1]["server_final"].encode())
+
+
+@pytest.mark.parametrize("step", [1, 2])
+async def test_what_a_broker_says_against_a_login_is_told(step: int) -> None:
+    """Kafka's own says it in SaslAuthenticate, but RFC 5802 has a message for it."""
+    login = exchange(VECTORS[0])
+    await login.respond(None)
+    if step == 2:
+        await login.respond(VECTORS[0]["server_first"].encode())
+    with pytest.raises(SaslAuthenticationFailedError, match=r"the broker answered invalid-proof$"):
+        await login.respond(b"e=invalid-proof")
 
 
 @pytest.mark.parametrize("seed", range(40))
