@@ -141,15 +141,21 @@ def proved_name(host: str) -> str:
     return host.partition("%")[0].removesuffix(".")
 
 
+def new_context() -> ssl.SSLContext:
+    """A context that checks everything and trusts nobody yet."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # As in Java: every certificate in the trust store is trusted, even if it is signed by another one.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return context
+
+
 def make_context(config: ProducerConfig) -> ssl.SSLContext:
     """The context that the configs describe. Blocking.
 
     Raises:
         TlsError: a file or a PEM text can't be used.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # As in Java: every certificate in the trust store is trusted, even if it is signed by another one.
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context = new_context()
     if not config.ssl_endpoint_identification_algorithm:
         context.check_hostname = False
     context.minimum_version, context.maximum_version = version_limits(

@@ -27,7 +27,7 @@ from aioproducer.config.login import ENDPOINT_TLS
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import AuthenticationError, ConnectionLostError, KafkaError, TlsError, excerpt
 from aioproducer.net.sasl.jwt_file import read_jwt
-from aioproducer.net.tls import load_trust_store, make_context
+from aioproducer.net.tls import load_trust_store, make_context, new_context
 from aioproducer.net.workers import SharedCall
 from aioproducer.oauth_token import OAuthToken
 
@@ -169,7 +169,8 @@ class TokenEndpoint:
                 return make_context(self._endpoint_tls)
             except TlsError as error:
                 raise TlsError(f"{ENDPOINT_TLS}: {error}") from error
-        context = ssl.create_default_context()
+        context = new_context()
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
         load_trust_store(context, self._config)
         return context
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from cryptography.hazmat.primitives.serialization import pkcs12 as writer
 from cryptography.x509 import load_pem_x509_certificate
@@ -305,6 +306,20 @@ async def test_the_trust_store_of_the_brokers_is_for_the_token_endpoint_too(tmp_
             assert (await endpoint.fetch(**configs, **trust)).value == "t"
         with pytest.raises(ConnectionLostError, match="can't be asked"):
             await endpoint.fetch(**configs)
+
+
+async def test_an_intermediate_authority_is_trusted_by_the_token_endpoints_client_too() -> None:
+    """As for brokers: every certificate in the trust store is trusted, even if another one has signed it."""
+    authority = trustme.CA().create_child_ca()
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(server)
+    async with answering(http(b'{"access_token": "t"}'), server) as endpoint:
+        token = await endpoint.fetch(
+            security_protocol="SASL_SSL",
+            sasl_oauthbearer_token_endpoint_url=f"https://127.0.0.1:{endpoint.port}/token",
+            ssl_truststore_certificates=authority.cert_pem.bytes().decode(),
+        )
+    assert token.value == "t"
 
 
 async def test_a_file_of_the_login_module_that_is_not_there() -> None:
