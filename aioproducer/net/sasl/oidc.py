@@ -19,6 +19,7 @@ import ssl
 import time
 from contextlib import aclosing
 from urllib.parse import quote_plus, urlsplit
+from urllib.request import getproxies
 
 import httpx
 
@@ -26,6 +27,7 @@ from aioproducer.backoff import ExponentialBackoff
 from aioproducer.config.login import ENDPOINT_TLS
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import AuthenticationError, ConnectionLostError, KafkaError, TlsError, excerpt
+from aioproducer.net.resolver import resolve
 from aioproducer.net.sasl.jwt_file import read_jwt
 from aioproducer.net.tls import load_trust_store, make_context, new_context
 from aioproducer.net.workers import SharedCall
@@ -100,12 +102,13 @@ class TokenEndpoint:
         url = self._config.sasl_oauthbearer_token_endpoint_url or ""
         limit_s = connect_s + read_s  # httpx's limits are per step, and restart with each byte
         try:
-            async with (
-                asyncio.timeout(limit_s),
-                self._client(verify, timeout) as client,
-                aclosing(await _post(client, url, data, headers)) as answer,
-            ):
-                return self._token(answer.status_code, await _body(answer))
+            async with asyncio.timeout(limit_s):
+                await self._look_up(httpx.URL(url))
+                async with (
+                    self._client(verify, timeout) as client,
+                    aclosing(await _post(client, url, data, headers)) as answer,
+                ):
+                    return self._token(answer.status_code, await _body(answer))
         except TimeoutError:
             raise ConnectionLostError(
                 f"the token endpoint {self._shown} has not answered within {limit_s * 1000:.0f} ms "
@@ -116,6 +119,19 @@ class TokenEndpoint:
             raise ConnectionLostError(f"the token endpoint {self._shown} can't be asked: {excerpt(what)}") from None
         except httpx.InvalidURL:
             raise AuthenticationError(f"sasl_oauthbearer_token_endpoint_url is not a URL: {self._shown}") from None
+
+    async def _look_up(self, url: httpx.URL) -> None:
+        """Resolve the endpoint's name, if no proxy does, before httpx does it again in one of the loop's threads.
+
+        While no name server answers, each attempt would keep one of these for longer than the attempt lasts.
+        """
+        proxies = getproxies()
+        if proxies.get(url.scheme) or proxies.get("all"):
+            return
+        try:
+            await resolve(self._loop, url.raw_host.decode(), url.port or 0)
+        except OSError as error:
+            raise ConnectionLostError(f"the token endpoint {self._shown} can't be asked: {error}") from None
 
     def _client(self, verify: ssl.SSLContext, timeout: httpx.Timeout) -> httpx.AsyncClient:
         try:

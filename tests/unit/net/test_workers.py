@@ -16,6 +16,7 @@ import pytest
 
 from aioproducer import BootstrapError, KafkaError, Producer
 from aioproducer.config.producer_config import ProducerConfig
+from aioproducer.errors import ConnectionLostError
 from aioproducer.net import pem, resolver
 from aioproducer.net.sasl import jwt_file, oauthbearer, oidc
 from aioproducer.net.sasl.oauthbearer import OAuthBearer
@@ -265,6 +266,39 @@ async def test_a_file_of_a_token_that_hangs_takes_one_thread(
         hanging.goes_on.set()
     with pytest.raises(KafkaError, match=r"/nowhere can't be read: No such file"):
         await bearer.begin("broker")
+
+
+async def test_the_name_of_a_token_endpoint_that_hangs_takes_none_of_the_loops_threads(
+    executor: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging = Hanging(socket.getaddrinfo)
+    config = ProducerConfig.parse(
+        {
+            "bootstrap_servers": "a:1",
+            "security_protocol": "SASL_SSL",
+            "sasl_mechanism": "OAUTHBEARER",
+            "sasl_oauthbearer_token_endpoint_url": "https://localhost:1/",
+            "sasl_oauthbearer_client_credentials_client_id": "orders",
+            "sasl_oauthbearer_client_credentials_client_secret": "s3cret",
+            "sasl_login_retry_backoff_ms": 0,
+        }
+    )
+    endpoint = oidc.TokenEndpoint(config, asyncio.get_running_loop(), random.Random(1))
+    with pytest.raises(ConnectionLostError, match="can't be asked"):
+        await endpoint.fetch()
+    monkeypatch.setattr(socket, "getaddrinfo", hanging)
+    loop = asyncio.get_running_loop()
+    fetches = [loop.create_task(endpoint.fetch()) for _ in range(3)]
+    try:
+        async with asyncio.timeout(10):
+            while not hanging.calls:
+                await asyncio.sleep(0.001)
+            assert await in_worker(loop, int, "1") == 1
+        assert hanging.calls == 1
+    finally:
+        hanging.goes_on.set()
+    for ended in await asyncio.gather(*fetches, return_exceptions=True):
+        assert isinstance(ended, ConnectionLostError)
 
 
 @pytest.mark.usefixtures("executor")

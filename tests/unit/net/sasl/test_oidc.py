@@ -190,6 +190,20 @@ async def test_a_proxy_of_the_environment_that_can_not_be_used(
     assert endpoint.requests == []
 
 
+async def test_a_proxy_of_the_environment_resolves_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with answering(http(b'{"access_token": "t"}')) as endpoint:
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{endpoint.port}")
+        monkeypatch.setenv("no_proxy", "")
+        token = await endpoint.fetch(sasl_oauthbearer_token_endpoint_url="http://id.invalid/token")
+    assert token.value == "t"
+    assert endpoint.requests[0].startswith(b"POST http://id.invalid/token HTTP/1.1\r\n")
+
+
+async def test_a_name_that_there_is_not() -> None:
+    with pytest.raises(ConnectionLostError, match=r"the token endpoint http://id\.invalid/token can't be asked: "):
+        await Endpoint(b"").fetch(sasl_oauthbearer_token_endpoint_url="http://id.invalid/token")
+
+
 @pytest.mark.parametrize("backoff_ms", [0, 1])
 async def test_without_a_back_off_it_is_asked_once(backoff_ms: int) -> None:
     """As in Java, where a back-off of 0 means no retries."""
