@@ -51,8 +51,13 @@ class Broker(NamedTuple):
 
     @classmethod
     def told(cls, node_id: int, host: str, port: int, rack: str | None) -> Broker:
-        """A broker as another one reports it; the host goes into messages, so it is cut to the longest valid name."""
-        return cls(node_id, excerpt(host, LONGEST_HOST), port, rack)
+        """A broker as another one reports it; the host goes into messages, so it is cut to the longest valid name.
+
+        An IPv6 address loses its brackets, which Java's resolver ignores too.
+        """
+        host = excerpt(host, LONGEST_HOST)
+        bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+        return cls(node_id, bare, port, rack)
 
 
 class PartitionState(NamedTuple):

@@ -106,6 +106,12 @@ def test_nothing_but_changes_changes_it() -> None:
     assert list(cluster.brokers) == [1, 2, 3]
 
 
+@pytest.mark.parametrize("host", ["::1", "[::1]"])
+def test_an_address_of_ipv6_may_have_brackets(host: str) -> None:
+    """Kafka leaves them out, but Java's client and librdkafka take them from brokers that do not."""
+    assert Broker.told(1, host, 9092, None).host == "::1"
+
+
 def test_a_host_name_that_can_not_be_one_writes_no_line_of_its_own_into_a_log() -> None:
     told = MetadataResponseBroker(node_id=1, host="a\nERROR forged " + "x" * 400, port=9092, rack=None)
     cluster = Cluster()
