@@ -224,6 +224,14 @@ async def test_answers_that_are_final_are_not_asked_for_again(status: int) -> No
     assert len(endpoint.requests) == 1
 
 
+@pytest.mark.parametrize("place", ["http://xn--zzzz99/", "http://[::1", "http://a:b:c/"])
+async def test_a_redirect_to_where_nothing_can_be(place: str) -> None:
+    """httpx looks at it, although redirects are not followed."""
+    async with answering(http(b"", "302 Found", f"Location: {place}")) as endpoint:
+        with pytest.raises(ConnectionLostError, match=r"can't be asked: (IDNA|RemoteProtocol)Error: Invalid"):
+            await endpoint.fetch()
+
+
 @pytest.mark.parametrize("status", [204, 408, 416, 421, 425, 429, 451, 499, 500, 502, 503, 504, 506, 599])
 async def test_other_answers_may_pass(status: int) -> None:
     """As in Java, which treats unknown answers as temporary."""
