@@ -75,6 +75,8 @@ def ascii_name(host: str) -> str:
     """A host's name in ASCII, as in DNS; brokers may advertise anything, even impossible names.
 
     The system's resolver would look up only the part before a NUL, and a proxy gets the name as part of its protocol.
+    Only an IPv6 address has a scope: certificates are checked against the rest ("fe80::1%eth0" without "%eth0"), and of
+    other names nothing might be left, against which asyncio would check nothing.
 
     Raises:
         socket.gaierror: no host can have this name.
@@ -83,7 +85,7 @@ def ascii_name(host: str) -> str:
         name = host.encode("idna").decode()
     except UnicodeError as error:
         raise socket.gaierror(socket.EAI_NONAME, f"no host can have this name: {error}") from error
-    if not _NAME.fullmatch(name):
+    if not _NAME.fullmatch(name) or ("%" in name and not _is_address(host)):
         raise socket.gaierror(socket.EAI_NONAME, "no host can have this name")
     return name
 

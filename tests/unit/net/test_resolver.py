@@ -17,9 +17,9 @@ pytestmark = pytest.mark.usefixtures("clean_loop")
 
 NO_NAMES = [
     "", "localhost\0.example", "local host", "localhost\n", "a..b", ".a", "k" * 64, "a." * 150 + "b", "\ud800",
-    "\u3000", "::1%" + "a" * 61, "fe80::1%a..b",
+    "\u3000", "::1%" + "a" * 61, "fe80::1%a..b", "%eth0", "kafka-1%eth0", "a.\u200d%b",
 ]  # fmt: skip
-"""The system's resolver would look up the part before a NUL."""
+"""The system's resolver would look up the part before a NUL; TLS would check a certificate against that before a %."""
 
 
 @pytest.mark.parametrize("host", NO_NAMES)
