@@ -18,6 +18,7 @@ from rich.text import Text
 
 from aioproducer.cli.outcome import DONE, INTERRUPTED, SOME_FAILED, CommandError, one_line, require
 from aioproducer.cli.spark_process import quiet_interrupts, signals_set_event, stderr_to, without_pandas_warning
+from aioproducer.cli.tables import print_table
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import ConfigError
 from aioproducer.testing.errors import ClusterError
@@ -251,10 +252,10 @@ def publish(found: Findings, options: AuditOptions, console: Console) -> int:
         by_place = _rows(_summed(found.table, "topic", "partition").orderBy("topic", F.asc_nulls_last("partition")))
         rows = _rows(found.table.orderBy("topic", F.asc_nulls_last("partition"), "bucket").limit(MOST_ROWS + 1))
         title = f"delivery audit of {', '.join(options.topics)}"
-        console.print(table(title, rows if len(rows) <= MOST_ROWS else by_place))
+        print_table(console, table(title, rows if len(rows) <= MOST_ROWS else by_place))
         if totals.missing:
             ranges = _rows(found.missing.orderBy("topic", "producer", "first").limit(MOST_ROWS + 1))
-            console.print(missing_table(ranges[:MOST_ROWS]))
+            print_table(console, missing_table(ranges[:MOST_ROWS]))
             if len(ranges) > MOST_ROWS:
                 console.print(f"and more: all of them are in {place}/missing", soft_wrap=True, markup=False)
         console.print("\n".join(notes(totals, found.unmarked, bool(options.statements))), soft_wrap=True)

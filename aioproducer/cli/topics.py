@@ -14,6 +14,7 @@ from aioproducer import KafkaError
 from aioproducer.cli.look import Look
 from aioproducer.cli.loop import run_in_loop
 from aioproducer.cli.outcome import DONE, SOME_FAILED, CommandError, one_line
+from aioproducer.cli.tables import print_table
 from aioproducer.errors import InvalidTopicError, error_class, listed
 from aioproducer.metadata import check_topic_name
 from aioproducer.protocol.metadata import MetadataResponseTopic
@@ -93,8 +94,7 @@ def _overview(topic: MetadataResponseTopic) -> dict[str, Any]:
 
 
 def _console() -> Console:
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=200)
+    return Console(highlight=False, soft_wrap=True)
 
 
 def _print_overview(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -113,7 +113,7 @@ def _print_overview(rows: Sequence[Mapping[str, Any]]) -> None:
             "; ".join(each for each in said if each) or "ok", "red" if bad else "yellow" if row["behind"] else ""
         )
         table.add_row(Text(row["topic"]), str(row["partitions"]), str(row["replicas"]), state)
-    _console().print(table)
+    print_table(_console(), table)
 
 
 def _print_description(found: Mapping[str, Any]) -> None:
@@ -146,7 +146,7 @@ def _print_description(found: Mapping[str, Any]) -> None:
             _or_nothing(each["begin_offset"]),
             _or_nothing(each["end_offset"]),
         )
-    console.print(table)
+    print_table(console, table)
 
 
 def _or_nothing(value: int | None) -> str:

@@ -14,6 +14,7 @@ from rich.text import Text
 from aioproducer import ConfigError, KafkaError
 from aioproducer.cli.loop import run_in_loop
 from aioproducer.cli.outcome import DONE, NOT_POSSIBLE, CommandError, one_line
+from aioproducer.cli.tables import print_table
 from aioproducer.config.producer_config import underscored
 from aioproducer.errors import printable
 from aioproducer.transactions import OPEN_STATES, TransactionClient, TransactionDescription, TransactionListing
@@ -94,9 +95,6 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def _print(rows: list[tuple[TransactionListing, TransactionDescription | None]]) -> None:
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=200)
     table = Table("transactional id", "state", "producer id", "epoch", "began", "timeout", "partitions", box=None)
     for listed, described in rows:
         row = [listed.transactional_id, listed.state, str(listed.producer_id)]
@@ -111,7 +109,7 @@ def _print(rows: list[tuple[TransactionListing, TransactionDescription | None]])
                 " ".join(map(str, described.partitions)),
             ]
         table.add_row(*(Text(printable(cell)) for cell in row))
-    console.print(table)
+    print_table(Console(), table)
 
 
 def _time(ms: int) -> str:

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from aioproducer.cli.perf.latency import Bucket, Histogram
 from aioproducer.cli.perf.load import Stats
+from aioproducer.cli.tables import print_table
 from aioproducer.strict_json import without_nan
 from aioproducer.version import VERSION
 
@@ -111,7 +112,7 @@ def show(console: Console, result: Result) -> None:
         for name in facts["latency_ms"]:
             table.add_column(name, justify="right")
         table.add_row("ms", *(milliseconds(value) for value in facts["latency_ms"].values()))
-        console.print(table)
+        print_table(console, table)
         for line in bars(stats.latencies.grouped()):
             console.print(line)
     for name, count in stats.errors.most_common():

@@ -38,9 +38,10 @@ async def leave_open(cluster: FakeCluster, transactional_id: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("transactional_id", "shown"), [("[/x]", "[/x]"), ("[red]a", "[red]a"), ("a\n\x1b[31mb", "a??[31mb")]
+    ("transactional_id", "shown"),
+    [("[/x]", "[/x]"), ("[red]a", "[red]a"), ("a\n\x1b[31mb", "a??[31mb"), ("x" * 250, "x" * 250)],
 )
-async def test_ids_are_shown_as_they_are_without_control_characters(transactional_id: str, shown: str) -> None:
+async def test_ids_are_shown_in_full_and_without_control_characters(transactional_id: str, shown: str) -> None:
     with FakeCluster() as cluster:
         await leave_open(cluster, transactional_id)
         listed = await run(cluster, "list")
