@@ -52,6 +52,10 @@ ProducerLifespan: TypeAlias = Callable[[Any], AbstractAsyncContextManager[Mappin
 """A Lifespan that always yields state, with the producers."""
 
 STATE = "aioproducer"
+"""Attribute of an application's state that holds its producers by name."""
+KEY = "aioproducer "
+"""Before a producer's name, its key in the state of the lifespan: one for each, as FastAPI joins the states of an
+application and of its routers, and keeps only one value of a key."""
 DEFAULT_NAME = "default"
 _unstarted: WeakKeyDictionary[Producer, KafkaError | None] = WeakKeyDictionary()
 """Producers of running applications that have not yet started or don't know their topics yet; and the reason."""
@@ -108,16 +112,15 @@ def producer_lifespan(
         async with _started(own, wanted, wait_for_kafka, close_timeout):
             with _known(app, name, own):
                 if lifespan is None:
-                    yield {STATE: {name: own}}
+                    yield {KEY + name: own}
                 else:
                     async with lifespan(app) as state:
                         state = state or {}
-                        others = state.get(STATE, {})
-                        if name in others:
+                        if KEY + name in state:
                             raise RuntimeError(
                                 f"two producers are named {name!r}: one needs producer_lifespan(name=...)"
                             )
-                        yield {**state, STATE: {**others, name: own}}
+                        yield {**state, KEY + name: own}
 
     return running
 
@@ -139,10 +142,9 @@ def producer_of(connection: HTTPConnection, name: str = DEFAULT_NAME) -> Produce
 
 def producers_of(connection: HTTPConnection) -> Mapping[str, Producer]:
     """All running producers of the application, by name."""
-    found: Mapping[str, Producer] | None = connection.scope.get("state", {}).get(STATE)
-    if found is None:
-        found = getattr(connection.app.state, STATE, {})
-    return found
+    state = connection.scope.get("state", {})
+    found = {key.removeprefix(KEY): producer for key, producer in state.items() if key.startswith(KEY)}
+    return found or getattr(connection.app.state, STATE, {})
 
 
 # --- probes -----------------------------------------------------------------------------------------------------------

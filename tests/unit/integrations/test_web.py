@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import httpx
 import pytest
-from fastapi import BackgroundTasks, Depends, FastAPI, WebSocket
+from fastapi import APIRouter, BackgroundTasks, Depends, FastAPI, WebSocket
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
@@ -205,6 +205,37 @@ async def test_two_producers(cluster: FakeCluster) -> None:
         assert "audit" not in first
         assert "audit" in second
         assert set((await client.get("/readyz")).json()["producers"]) == {"default", "audit"}
+
+
+async def test_a_producer_of_a_router(cluster: FakeCluster) -> None:
+    """FastAPI makes one state of those of the application and its routers, in which the same key can occur but once."""
+    app = FastAPI(lifespan=producer_lifespan(make(cluster)))
+    router = APIRouter(lifespan=producer_lifespan(make(cluster, client_id="audit"), name="audit"))
+
+    @router.post("/")
+    async def both(
+        producer: ProducerDep, auditor: Annotated[Producer, Depends(producer_dependency("audit"))]
+    ) -> list[str]:
+        return [producer.client_id, auditor.client_id]
+
+    app.include_router(router)
+    app.include_router(health_router())
+    async with serving(app) as client:
+        first, second = (await client.post("/")).json()
+        assert first != second == "audit"
+        assert set((await client.get("/readyz")).json()["producers"]) == {"default", "audit"}
+
+
+async def test_applications_that_run_at_once_have_their_own_producers(cluster: FakeCluster) -> None:
+    app = FastAPI(lifespan=producer_lifespan(lambda: make(cluster)))
+
+    @app.post("/")
+    async def name(producer: ProducerDep) -> str:
+        return producer.client_id
+
+    async with serving(app) as first, serving(app) as second:
+        names = {(await client.post("/")).json() for client in (first, second, first)}
+    assert len(names) == 2
 
 
 async def test_a_plain_handler_is_in_another_thread(cluster: FakeCluster) -> None:
