@@ -52,6 +52,10 @@ class RecordMetadata(NamedTuple):
     """Not reported."""
 
 
+Place: TypeAlias = RecordMetadata | Any
+"""None with ``acks=0``. Programs made for aiokafka, whose calls have no types, check for that only where it can be."""
+
+
 class AIOKafkaProducer:
     """aiokafka's producer on ``aioproducer.Producer``, which is ``producer.native``.
 
@@ -205,12 +209,12 @@ class AIOKafkaProducer:
         partition: int | None = None,
         timestamp_ms: float | None = None,
         headers: Sequence[tuple[str, bytes]] | None = None,
-    ) -> asyncio.Future[RecordMetadata | None]:
+    ) -> asyncio.Future[Place]:
         """Put a record in the buffer; waits for metadata and room. The future has its outcome; None with ``acks=0``."""
         record = self._record(value, key, partition, timestamp_ms, headers)
         with raising_familiar():
             delivery = await self.native.submit(topic, **record)
-        future: asyncio.Future[RecordMetadata | None] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Place] = asyncio.get_running_loop().create_future()
         if delivery.done():
             self._end(future, delivery)
         else:
@@ -225,7 +229,7 @@ class AIOKafkaProducer:
         partition: int | None = None,
         timestamp_ms: float | None = None,
         headers: Sequence[tuple[str, bytes]] | None = None,
-    ) -> RecordMetadata | None:
+    ) -> Place:
         """Send a record and wait until it has ended, without waiting for linger."""
         record = self._record(value, key, partition, timestamp_ms, headers)
         with raising_familiar():
@@ -250,7 +254,7 @@ class AIOKafkaProducer:
             "timestamp_ms": whole(timestamp_ms),
         }
 
-    def _end(self, future: asyncio.Future[RecordMetadata | None], delivery: Delivery) -> None:
+    def _end(self, future: asyncio.Future[Place], delivery: Delivery) -> None:
         if future.done():
             return
         error = delivery.exception()
@@ -265,9 +269,7 @@ class AIOKafkaProducer:
         """An empty batch, to fill and pass to ``send_batch``."""
         return BatchBuilder(self._max_batch_size, self._key_serializer, self._value_serializer)
 
-    async def send_batch(
-        self, batch: BatchBuilder, topic: str, *, partition: int | None
-    ) -> asyncio.Future[RecordMetadata | None]:
+    async def send_batch(self, batch: BatchBuilder, topic: str, *, partition: int | None) -> asyncio.Future[Place]:
         """Put a batch's records in the buffer; the future ends with the last one and has the first one's place.
 
         ``partition=None`` sends all to one, which the partitioner chooses for a key of None.
@@ -276,7 +278,7 @@ class AIOKafkaProducer:
         if partition is None:
             with raising_familiar():
                 partition = _one_of(await self.native.partitions_for(topic), self._partitioner)
-        future: asyncio.Future[RecordMetadata | None] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Place] = asyncio.get_running_loop().create_future()
         deliveries: list[Delivery] = []
         refused: list[KafkaError] = []
         with raising_familiar():

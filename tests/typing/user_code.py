@@ -188,7 +188,8 @@ def served() -> FastAPI:
 
 async def moved() -> None:
     async with AIOKafkaProducer(bootstrap_servers="localhost:9092") as producer:
-        await producer.send_and_wait("orders", b"tea")
+        print((await producer.send_and_wait("orders", b"tea")).offset)
+        print((await (await producer.send("orders", b"tea"))).topic_partition)
 
 
 async def test_of_their_own(kafka_cluster: TopicAdmin, fake_kafka_cluster: FakeCluster) -> None:
