@@ -33,8 +33,8 @@ async def work(producer: Producer, consumer: Consumer, target: str, stop: asynci
         positions, membership = confluent_positions(consumer), confluent_group(consumer)
         if messages:
             async with producer.transaction():
-                for each in messages:
-                    await producer.submit(target, each.value().upper(), key=each.key(), partition=each.partition())
+                for each, value in ((each, each.value()) for each in messages):  # a tombstone, None, stays one
+                    await producer.submit(target, value and value.upper(), key=each.key(), partition=each.partition())
                 await producer.send_offsets_to_transaction(positions, membership)
 
 

@@ -3,6 +3,8 @@
 pytest examples/test_with_faults.py   (after pip install -e .; with pytest-asyncio: -o asyncio_mode=auto)
 """
 
+from typing import Literal
+
 import pytest
 
 from aioproducer import DeliveryTimeoutError, Producer
@@ -45,7 +47,7 @@ async def test_a_refused_order(fake_kafka_cluster: FakeCluster) -> None:
 
 
 @pytest.mark.parametrize(("when", "outcome"), [("before", "perhaps stored"), ("after", "perhaps stored")])
-async def test_a_silent_broker(fake_kafka_cluster: FakeCluster, when: str, outcome: str) -> None:
+async def test_a_silent_broker(fake_kafka_cluster: FakeCluster, when: Literal["before", "after"], outcome: str) -> None:
     fake_kafka_cluster.faults.swallow("Produce", when=when, times=None)
     servers = fake_kafka_cluster.bootstrap_servers
     producer = Producer(bootstrap_servers=servers, request_timeout_ms=200, delivery_timeout_ms=500, linger_ms=0)

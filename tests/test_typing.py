@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-PROGRAMS = sorted(str(path) for path in (ROOT / "tests" / "typing").glob("*.py"))
+PROGRAMS = sorted(str(path) for folder in ("tests/typing", "examples") for path in (ROOT / folder).glob("*.py"))
 PUBLIC = (
     "_admission", "_delivery", "audit", "compat", "consumers", "doctor", "errors", "event_loop", "health",
     "integrations", "oauth_token", "partitioners", "producer", "records", "serializers", "spark", "testing",
@@ -71,3 +72,17 @@ def test_programs_pass_mypy() -> None:
     """Strict, so that a marked mistake that is not found is an error too."""
     found = check("mypy", "--strict", *PROGRAMS)
     assert f"Success: no issues found in {len(PROGRAMS)} source files" in found, found
+
+
+def test_python_of_the_pages_passes_mypy(tmp_path: Path) -> None:
+    """Not strict, as handlers have few annotations; names that a page takes for granted may be anything."""
+    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
+        blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+        for number, block in enumerate(blocks, 1):
+            (tmp_path / f"{page.stem.replace('-', '_')}_{number}.py").write_text(block)
+    config = tmp_path / "mypy.ini"
+    config.write_text("[mypy]\ncheck_untyped_defs = true\nignore_missing_imports = true\n")
+    programs = sorted(map(str, tmp_path.glob("*.py")))
+    assert len(programs) > 50
+    found = check("mypy", "--config-file", str(config), "--disable-error-code", "name-defined", *programs)
+    assert f"Success: no issues found in {len(programs)} source files" in found, found
