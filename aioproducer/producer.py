@@ -46,7 +46,7 @@ from aioproducer.records import (
     TopicPartition,
     Value_contra,
 )
-from aioproducer.refusals import closed, in_fork, not_started
+from aioproducer.refusals import closed, in_fork, in_no_loop, not_started
 from aioproducer.slow_admission import SlowAdmission
 from aioproducer.start_count import StartCount
 from aioproducer.transaction.block import Transaction
@@ -133,6 +133,7 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
             TransactionTimeoutError: the coordinator of the ``transactional_id`` did not answer in time.
             AuthenticationError: a broker and this client do not accept each other.
             AlreadyStartedError: it was started already, or a failed ``start`` is still cleaning up.
+            WrongLoopError: no event loop of asyncio runs here, as under trio.
             ProducerFailedError: the cluster gives out no producer ids, an internal error, or the producer's tasks were
                 cancelled; once the producer had begun to run, it stays failed.
             ProducerClosedError: the producer was closed, before or during the call.
@@ -141,7 +142,10 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
             raise self._refusal()
         if self._engine is not None:
             raise AlreadyStartedError("the producer was started already; one start() is enough")
-        loop = asyncio.get_running_loop()
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise in_no_loop() from None
         engine = self._engine = self._make_engine(loop)
         self._starting = loop.create_task(engine.start(), name="aioproducer start")
         try:

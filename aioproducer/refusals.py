@@ -20,6 +20,11 @@ def in_fork() -> KafkaError:
     return WrongLoopError("this process was forked from the one that started the producer; start a new one here")
 
 
+def in_no_loop() -> KafkaError:
+    """For a start where asyncio does not run."""
+    return WrongLoopError("a producer needs asyncio's event loop, which does not run here; trio has another kind")
+
+
 def in_other_loop() -> KafkaError:
     """For a call from a coroutine or callback of another event loop, or outside any."""
     return WrongLoopError(

@@ -126,6 +126,13 @@ def test_the_signature_of_a_compiled_call_can_be_read(call: str) -> None:
     assert not any(ask(Producer.submit_nowait) for ask in ASKS)
 
 
+def test_a_start_without_asyncio_says_what_is_missing() -> None:
+    """As under trio, whose loop is not asyncio's."""
+    producer = Producer(bootstrap_servers="localhost:9092")
+    with pytest.raises(WrongLoopError, match="asyncio's event loop, which does not run here"):
+        producer.start().send(None)
+
+
 def test_made_without_a_loop() -> None:
     """Creating a producer does no I/O and needs no loop; bad configs are found then."""
     producer = Producer(bootstrap_servers="nowhere.invalid:9092", client_id="me")
