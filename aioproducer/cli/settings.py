@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from aioproducer import ConfigError, Producer
@@ -65,7 +65,7 @@ def configs_of(
         CommandError: the file or an option is invalid.
     """
     try:
-        values = {} if properties is None else _dotted(read_properties(properties))
+        values = {} if properties is None else _dotted(read_properties(properties).items())
     except OSError as error:
         raise CommandError(f"{properties} can't be read: {error.strerror}") from error
     except ConfigError as error:
@@ -73,16 +73,16 @@ def configs_of(
     if not sends:
         for name in OF_RECORDS:
             values.pop(name, None)
-    values.update(_dotted(dict(map(_split, configs))))
+    values.update(_dotted(map(_split, configs)))
     if bootstrap is not None:
         values["bootstrap.servers"] = bootstrap
     values.setdefault("bootstrap.servers", DEFAULT_BOOTSTRAP)
     return values
 
 
-def _dotted(values: dict[str, str]) -> dict[str, str]:
+def _dotted(values: Iterable[tuple[str, str]]) -> dict[str, str]:
     """One form of every name, so that a later value replaces an earlier one."""
-    return {name.replace("_", "."): value for name, value in values.items()}
+    return {name.replace("_", "."): value for name, value in values}
 
 
 def _split(config: str) -> tuple[str, str]:

@@ -40,6 +40,9 @@ def test_configs_win_over_the_file_in_either_way_of_writing(properties: Path) ->
 
 def test_the_last_of_equal_configs_wins() -> None:
     assert shown(configs=["client.id=one", "client_id=two"]) == "<Producer two of localhost:9092>"
+    assert shown(configs=["client.id=one", "client_id=two", "client.id=three"]) == (
+        "<Producer three of localhost:9092>"
+    )
 
 
 def test_own_options_win_over_all(properties: Path) -> None:
