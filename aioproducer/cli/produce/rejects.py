@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TextIO
 
 from aioproducer.cli.outcome import CommandError
 from aioproducer.cli.produce.rows import Row
@@ -31,7 +32,9 @@ class Rejects:
         self.problem: str | None = None
         """Why rows are missing in the file; None if none are."""
         try:
-            self._file = path.open("w", encoding="utf-8")
+            standard = _standard_stream(path)
+            self._is_own = standard is None
+            self._file = standard or path.open("w", encoding="utf-8")
         except OSError as error:
             raise CommandError(f"the rejects file {path} can't be written: {error.strerror}") from error
 
@@ -54,8 +57,8 @@ class Rejects:
         """Complete the file, or remove it if nothing failed. A second call has no effect."""
         with self._noting_problems():
             self._file.close()
-        # /dev/stderr and the like stay.
-        if not self.count and self.path.is_file():
+        # /dev/stderr and the like stay: they are links, perhaps to a file.
+        if self._is_own and not self.count and self.path.is_file() and not self.path.is_symlink():
             self.path.unlink()
 
     @contextmanager
@@ -70,6 +73,15 @@ class Rejects:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+
+def _standard_stream(path: Path) -> TextIO | None:
+    """Standard output or error, if the path means it: opened anew, a file behind it would lose what it has."""
+    for number in (1, 2):
+        with suppress(OSError):
+            if os.path.samestat(os.fstat(number), path.stat()):
+                return os.fdopen(os.dup(number), "w", encoding="utf-8")
+    return None
 
 
 def _original(line: bytes) -> dict[str, str]:

@@ -46,6 +46,48 @@ def test_special_files_stay() -> None:
     assert Path(os.devnull).exists()
 
 
+@pytest.mark.skipif(not Path("/dev/fd/2").exists(), reason="needs names for open files")
+@pytest.mark.parametrize("rows", [0, 1])
+def test_standard_error_that_goes_to_a_file_keeps_its_content_and_its_name(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], rows: int
+) -> None:
+    """/dev/stderr is such a link too, which root may remove."""
+    path = tmp_path / "stderr"
+    path.symlink_to("/dev/fd/2")
+    os.write(2, b"before\n")
+    with Rejects(path) as rejects:
+        for number in range(rows):
+            rejects.write(Row(number, b"x"), "bad")
+    os.write(2, b"after\n")
+    first, *rejected, last = capfd.readouterr().err.splitlines()
+    assert (first, last) == ("before", "after")
+    assert len(rejected) == rows
+    assert path.is_symlink()
+
+
+def test_a_file_that_is_standard_output_stays(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "out"
+    path.write_text("before\n")
+    with path.open("a") as file, capfd.disabled():
+        before = os.dup(1)
+        os.dup2(file.fileno(), 1)
+        try:
+            with Rejects(path):
+                pass
+        finally:
+            os.dup2(before, 1)
+            os.close(before)
+    assert path.read_text() == "before\n"
+
+
+def test_a_link_stays(tmp_path: Path) -> None:
+    path = tmp_path / "link"
+    path.symlink_to(tmp_path / "rejects")
+    with Rejects(path):
+        pass
+    assert path.is_symlink()
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 def test_a_full_disk_is_noted_and_ends_nothing() -> None:
     with Rejects(Path("/dev/full")) as rejects:
