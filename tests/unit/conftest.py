@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable, Mapping
 
 import pytest
@@ -15,6 +16,13 @@ def _debug_loop() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
     loop.set_debug(True)
     return loop
+
+
+@pytest.fixture(autouse=True)
+def _leaves_its_loop_clean(request: pytest.FixtureRequest) -> None:
+    """Every async test is checked; a file that had to ask for it would sooner or later forget to."""
+    if inspect.iscoroutinefunction(request.function):
+        request.getfixturevalue("clean_loop")
 
 
 @pytest.hookimpl

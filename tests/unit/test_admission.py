@@ -47,8 +47,6 @@ from tests.unit.core import (
     read,
 )
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 WALL_S = 1_700_000_000.0
 PATIENCE_S = 30
 

@@ -14,8 +14,6 @@ from aioproducer.cluster import ClusterChanges, ClusterTopic
 from aioproducer.errors import BufferExhaustedError, MetadataUnavailableError, SerializerNotReadyError
 from aioproducer.testing import FakeCluster
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 PATIENCE_S = 30
 
 

@@ -36,8 +36,6 @@ from aioproducer.transaction.manager import TransactionManager
 from aioproducer.transaction.partitions import TransactionPartitions
 from tests.unit.core import UNLIMITED, add_topic, drain_all, filled, make_accumulator, messages_of, put, read
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 NOW = 1000
 PID = 4000
 

@@ -20,8 +20,6 @@ import pytest
 from aioproducer import Producer
 from aioproducer.testing import FakeCluster
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 PATIENCE_S = 30
 MOST_SUSPENSIONS = 100
 CANCELLED = b"cancelled"

@@ -20,8 +20,6 @@ from aioproducer.net.sasl.oauthbearer import OAuthBearer
 from aioproducer.testing import FakeCluster
 from tests.unit.core import end, filled, make_accumulator
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 
 async def test_a_batch_ends_with_the_record_that_ends_last() -> None:
     """An abort drops unsent records before those in flight have ended."""

@@ -23,8 +23,6 @@ from aioproducer.errors import DeliveryTimeoutError, KafkaError, NotLeaderOrFoll
 from aioproducer.records import RecordMetadata
 from tests.unit.core import add_topic, allocated_blocks, drain_all, end, fail, filled, make_accumulator, put, split
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 
 @pytest.fixture
 async def accumulator() -> RecordAccumulator:

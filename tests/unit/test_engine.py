@@ -20,8 +20,6 @@ from aioproducer.protocol.end_txn import EndTxnResponse
 from aioproducer.transaction.state import TransactionState
 from tests.unit.core import TOPIC_ID, drain_all, end, put
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 
 class Owner:
     """The engine's view of its producer."""

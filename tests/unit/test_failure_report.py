@@ -15,8 +15,6 @@ from aioproducer.errors import KafkaError
 from aioproducer.failure_report import FailureReport
 from tests.unit.core import LOGGER, messages_of
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 
 def ledger_of(loop: asyncio.AbstractEventLoop) -> DeliveryLedger:
     ledger = DeliveryLedger()

@@ -15,8 +15,6 @@ from aioproducer.flushes import Flushes
 from aioproducer.metrics import ProducerMetrics
 from tests.unit.core import LOGGER, add_topic, drain_all, end, make_accumulator, put
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 
 def flushes_of(accumulator: RecordAccumulator, begun: list[str]) -> Flushes:
     ledger = DeliveryLedger()

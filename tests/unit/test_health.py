@@ -15,8 +15,6 @@ from aioproducer.testing import FakeCluster
 from tests.unit.net.fake_broker import closed_port
 from tests.unit.producing_broker import ProducingBroker
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 PATIENCE_S = 30
 
 

@@ -22,8 +22,6 @@ import pytest
 from aioproducer import Producer
 from aioproducer.testing import FakeCluster
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 RECORDS, OF_GZIP = 40_000, 8_000
 ATTEMPTS = 3
 LONGEST_MS = 25

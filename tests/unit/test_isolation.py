@@ -10,8 +10,6 @@ import pytest
 from aioproducer import Producer
 from aioproducer.testing import FakeCluster
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 PATIENCE_S = 20
 SICK, HEALTHY = 0, 1
 

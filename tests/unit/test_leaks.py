@@ -24,8 +24,6 @@ from aioproducer.testing import FakeCluster
 from tests.unit.core import allocated_blocks
 from tests.unit.producing_broker import ProducingBroker
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 WARM_UP = 20
 PRODUCERS = 200
 LIVES = 150

@@ -37,8 +37,6 @@ from aioproducer.errors import (
 )
 from aioproducer.testing import FakeCluster
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 PATIENCE_S = 30
 VALUE = b"value"
 HASTY: dict[str, Any] = {

@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 from aioproducer.errors import ProducerClosedError
 from aioproducer.memory_queue import SERVED_A_TURN, MemoryQueue
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 NEVER_MS = 10**12
 
 

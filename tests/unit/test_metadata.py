@@ -47,8 +47,6 @@ from aioproducer.protocol.metadata import (
 from tests.unit.core import messages_of
 from tests.unit.net.fake_broker import EVERYTHING, FakeBroker, ReceivedRequest
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 
 class FakeCluster:
     """Brokers that answer Metadata from one shared state.

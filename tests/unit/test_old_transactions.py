@@ -25,8 +25,6 @@ from aioproducer.errors import (
 )
 from aioproducer.testing import FakeCluster
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 MEMBER = ConsumerGroupMetadata("group", 1, "member")
 
 

@@ -16,8 +16,6 @@ from aioproducer import Producer, Record
 from aioproducer.errors import ProducerFailedError
 from aioproducer.testing import FakeCluster
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 
 @pytest.fixture
 async def blue() -> AsyncIterator[FakeCluster]:

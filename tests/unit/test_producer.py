@@ -61,8 +61,6 @@ from aioproducer.testing import FakeCluster
 from tests.unit.net.fake_broker import EVERYTHING, ReceivedRequest, closed_port
 from tests.unit.producing_broker import PID, ProducingBroker
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 PATIENCE_S = 20
 
 

@@ -26,8 +26,6 @@ from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitPro
 from aioproducer.transaction.manager import TransactionManager
 from tests.simulation.loop import SimulatedLoop
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 Answer = InitProducerIdResponse | BaseException
 
 

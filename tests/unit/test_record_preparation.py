@@ -16,8 +16,6 @@ from aioproducer.errors import KafkaError, RecordTooLargeError, SerializationErr
 from aioproducer.record_preparation import RecordPreparation
 from aioproducer.records import PartitionInfo, Record, RecordMetadata
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 METADATA = RecordMetadata("orders", 0, 1, 2, 3, 4)
 
 

@@ -20,8 +20,6 @@ from aioproducer.sealer import JOB_BYTES, Sealer
 from aioproducer.testing import FakeCluster
 from tests.unit.core import UNLIMITED, add_topic, end, fail, make_accumulator, messages_of, put
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 CODECS = ["gzip", "snappy", "lz4", "zstd"]
 
 

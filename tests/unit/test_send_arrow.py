@@ -36,8 +36,6 @@ from aioproducer import (
 from tests.reference.record_batch import PlainRecord
 from tests.unit.producing_broker import ProducingBroker
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 PATIENCE_S = 60
 HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 

@@ -40,8 +40,6 @@ from tests.eager import make_tasks_eager
 from tests.reference.record_batch import PlainRecord
 from tests.unit.producing_broker import ProducingBroker
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 PATIENCE_S = 60
 
 

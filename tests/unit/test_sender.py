@@ -32,8 +32,6 @@ from aioproducer.transaction.manager import TransactionManager
 from tests.reference import record_batch as reference
 from tests.unit.core import TOPIC_ID, add_topic, make_accumulator, put
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 PID = 4000
 OTHER_ID = b"another id 16 by"
 

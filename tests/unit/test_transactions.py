@@ -25,8 +25,6 @@ from aioproducer import (
 from aioproducer.testing import FakeCluster
 from aioproducer.transactions import TransactionClient
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 Ending = Callable[..., Awaitable[None]]
 
 

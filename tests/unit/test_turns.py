@@ -8,8 +8,6 @@ import pytest
 
 from aioproducer.turns import Turns
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 
 class Budget:
     """The work that is allowed in one turn."""

@@ -42,7 +42,6 @@ def wall(monkeypatch: pytest.MonkeyPatch) -> Wall:
     return wall
 
 
-@pytest.mark.usefixtures("clean_loop")
 @pytest.mark.parametrize("jump_s", [HOUR_S, -HOUR_S])
 async def test_a_jump_changes_timestamps_alone(wall: Wall, jump_s: float) -> None:
     """Linger and expiry are not affected by the wall clock."""
@@ -71,7 +70,6 @@ async def test_a_jump_changes_timestamps_alone(wall: Wall, jump_s: float) -> Non
             assert asyncio.get_running_loop().time() - submitted >= 0.59
 
 
-@pytest.mark.usefixtures("clean_loop")
 async def test_a_clock_that_a_test_has_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     """As by freezegun and time-machine, through Python's own functions: records and a fake cluster have that time.
 

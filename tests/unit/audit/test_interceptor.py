@@ -32,8 +32,6 @@ from aioproducer.audit import HEADER, Audit, Mark
 from aioproducer.audit.mark import read_mark
 from aioproducer.testing import FakeCluster
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 
 def lines_in(directory: Path) -> dict[str, dict[str, Any]]:
     """The one line of each file."""

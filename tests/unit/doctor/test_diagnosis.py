@@ -37,8 +37,6 @@ from aioproducer.testing import CertificateAuthority, FakeCluster
 from aioproducer.testing.ports import free_ports
 from tests.unit.doctor import hostile
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 PATIENT_S = 30.0
 IMPATIENT_S = 1.0
 """A timeout for servers that never answer; all earlier steps take no more than a millisecond or two."""

@@ -15,8 +15,6 @@ import pytest
 from aioproducer.testing import FakeCluster, FakeSchemaRegistry
 from tests.unit.integrations.messages import Order
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 GUIDE = Path(__file__).parents[3] / "docs" / "serialization.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
 TITLES = [

@@ -278,7 +278,6 @@ def test_what_can_not_be(make: Any) -> None:
         make()
 
 
-@pytest.mark.usefixtures("clean_loop")
 async def test_in_a_producer(fake_kafka_cluster: FakeCluster) -> None:
     """As key and as value, awaited or not."""
     async with Producer(

@@ -33,8 +33,6 @@ from aioproducer import BufferExhaustedError, KafkaError, Producer, Record, Send
 from aioproducer.integrations.opentelemetry import Tracing, observe
 from aioproducer.testing import FakeCluster
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 PATIENCE_S = 30
 THEIRS = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"
 

@@ -17,8 +17,6 @@ from aioproducer import Producer
 from aioproducer.integrations.prometheus import ProducerCollector
 from aioproducer.testing import FakeCluster
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 
 @pytest.fixture
 async def cluster() -> AsyncIterator[FakeCluster]:

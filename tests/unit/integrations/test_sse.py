@@ -27,8 +27,6 @@ from aioproducer.metrics import NAMES
 from aioproducer.testing import FakeCluster
 from aioproducer.testing.ports import free_ports
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 ROOT = Path(__file__).parents[3]
 PATIENCE_S = 30
 

@@ -38,8 +38,6 @@ from aioproducer.integrations.starlette import (
 )
 from aioproducer.testing import FakeCluster
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 PATIENCE_S = 30
 
 

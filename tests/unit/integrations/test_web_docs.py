@@ -19,8 +19,6 @@ from faststream.kafka import TestKafkaBroker
 from aioproducer import DeliveryErrors
 from aioproducer.testing import FakeCluster
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 PAGE = Path(__file__).parents[3] / "docs" / "web.md"
 PATIENCE_S = 30
 

@@ -8,8 +8,6 @@ import pytest
 
 from aioproducer.net.cancellation import is_own_cancellation
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 
 async def judged(future: asyncio.Future[None]) -> bool:
     """Whether what a future raises is this task's own cancellation."""

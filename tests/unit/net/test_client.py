@@ -48,8 +48,6 @@ from tests.unit.core import messages_of
 from tests.unit.net.fake_broker import EVERYTHING, FakeBroker, ReceivedRequest, closed_port, end_with_answer
 from tests.unit.net.lifetimes import goes_by_itself
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 METADATA = MetadataRequest(topics=[])
 
 

@@ -36,8 +36,6 @@ from aioproducer.version import VERSION
 from tests.unit.net.fake_broker import EVERYTHING, FakeBroker, ReceivedRequest, closed_port, end_with_answer, framed
 from tests.unit.net.lifetimes import goes_by_itself
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 INIT = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
 METADATA = MetadataRequest(topics=[])
 

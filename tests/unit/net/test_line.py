@@ -8,8 +8,6 @@ import pytest
 
 from aioproducer.net.line import Line
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 
 class Caller:
     """A caller that is served when it is told so."""

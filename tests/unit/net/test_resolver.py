@@ -13,8 +13,6 @@ from aioproducer.net import resolver
 from aioproducer.net.resolver import LAST_PORT, resolve
 from aioproducer.net.route import addresses_of
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 NO_NAMES = [
     "", "localhost\0.example", "local host", "localhost\n", "a..b", ".a", "k" * 64, "a." * 150 + "b", "\ud800",
     "\u3000", "::1%" + "a" * 61, "fe80::1%a..b", "%eth0", "kafka-1%eth0", "a.\u200d%b",

@@ -20,8 +20,6 @@ from aioproducer.testing import FakeCluster
 from tests.proxy_server import ProxyServer
 from tests.unit.net.fake_broker import FakeBroker, closed_port
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 FAR = ("kafka.invalid", 9092)
 """An address that can't be resolved here."""
 

@@ -28,8 +28,6 @@ from aioproducer.protocol.api_versions import ApiVersionsResponse
 from aioproducer.testing import Certificate, CertificateAuthority
 from tests.unit.net.fake_broker import framed
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 
 @pytest.fixture(scope="module")
 def authority() -> CertificateAuthority:

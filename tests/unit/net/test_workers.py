@@ -25,8 +25,6 @@ from aioproducer.net.workers import SharedCall, in_worker
 from aioproducer.testing import CertificateAuthority
 from tests.unit.producing_broker import ProducingBroker
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 NO_THREAD = "can't start new thread"
 
 

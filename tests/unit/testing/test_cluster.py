@@ -53,7 +53,6 @@ async def cancelled_in_every_turn(task: asyncio.Task[object], found: SlowCluster
                 return
 
 
-@pytest.mark.usefixtures("clean_loop")
 @pytest.mark.parametrize("error", [None, ClusterError("no Java")], ids=["started", "failed"])
 async def test_a_start_that_is_cancelled_again_and_again_ends_with_a_stop(error: ClusterError | None) -> None:
     found = SlowCluster(error)
@@ -63,7 +62,6 @@ async def test_a_start_that_is_cancelled_again_and_again_ends_with_a_stop(error:
     assert found.calls == ["start", "stop"]
 
 
-@pytest.mark.usefixtures("clean_loop")
 async def test_a_block_that_is_cancelled_again_and_again_ends_with_a_stop() -> None:
     """Even if every thread of the loop is in use."""
     threads = ThreadPoolExecutor(1)
@@ -77,7 +75,6 @@ async def test_a_block_that_is_cancelled_again_and_again_ends_with_a_stop() -> N
     assert found.calls == ["stop"]
 
 
-@pytest.mark.usefixtures("clean_loop")
 async def test_an_error_of_the_start_is_raised() -> None:
     found = SlowCluster(ClusterError("no Java"))
     found.go.set()

@@ -12,8 +12,6 @@ import pytest
 from aioproducer import Producer, SendManyError, TransactionStateError
 from aioproducer.testing import FakeCluster
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 TOPIC = "orders"
 
 

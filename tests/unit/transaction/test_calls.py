@@ -10,8 +10,6 @@ from aioproducer.errors import KafkaError, ProducerClosedError, TransactionState
 from aioproducer.transaction.calls import SHARED, TransactionCalls
 from tests.unit.core import LOGGER
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 CAUSE = KafkaError("why it takes so long")
 
 

@@ -14,8 +14,6 @@ from aioproducer.testing import FakeCluster
 from aioproducer.transaction.group_offsets import checked_group, checked_offsets
 from aioproducer.transaction.requests import _topics_of
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 HERE = TopicPartition("topic", 0)
 LONG = "x" * 40_000
 

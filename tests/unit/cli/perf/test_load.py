@@ -14,8 +14,6 @@ from aioproducer.cli.perf import payloads
 from aioproducer.cli.perf.load import Load, Mode
 from aioproducer.testing import FakeCluster
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 
 def load_on(producer: Producer, mode: Mode, **values: Any) -> Load:
     options: dict[str, Any] = {"rate": None, "concurrency": 5, "chunk": 100, "transaction_s": None}

@@ -19,8 +19,6 @@ from aioproducer.cli.produce.feed import BUNDLES_AHEAD, RowFeed
 from aioproducer.cli.produce.rows import Format, Row, parser_of
 from aioproducer.cli.produce.source import CHUNK_BYTES, LineSource
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 LINES = parser_of(Format.LINES, None)
 LIMIT_S = 10
 

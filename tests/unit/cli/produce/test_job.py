@@ -27,8 +27,6 @@ from aioproducer.cli.produce.rows import Format, parser_of
 from aioproducer.cli.produce.source import LineSource
 from aioproducer.testing import FakeCluster
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 
 class FakeDelivery:
     """A Delivery that the test ends."""

@@ -9,8 +9,6 @@ import pytest
 
 from aioproducer.integrations.schema_registry.lookups import Lookups, LookupsClosedError
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 PATIENCE_S = 60.0
 
 

@@ -18,8 +18,6 @@ from aioproducer.integrations.schema_registry import AvroSerializer, SchemaRegis
 from aioproducer.integrations.schema_registry.lookups import Lookups
 from aioproducer.testing import FakeCluster, FakeSchemaRegistry
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 SCHEMA = '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}]}'
 BYTES = b"\0\0\0\0\1\x0e"
 

@@ -33,8 +33,6 @@ from aioproducer.integrations.schema_registry.lookups import Lookups
 from aioproducer.testing import FakeCluster, FakeSchemaRegistry
 from tests.unit.integrations.messages import Order
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 ORDER: dict[str, Any] = {
     "type": "record",
     "name": "Order",

@@ -32,8 +32,6 @@ from aioproducer.protocol.sasl_authenticate import SaslAuthenticateRequest, Sasl
 from aioproducer.protocol.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from tests.unit.net.fake_broker import EVERYTHING, FakeBroker, ReceivedRequest, end_with_answer, framed
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 HANDSHAKE, AUTHENTICATE, VERSIONS, METADATA = 17, 36, 18, 3
 TOKEN = b"\0alice\0s3cret"
 

@@ -18,8 +18,6 @@ from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import AuthenticationError, ConnectionLostError, KafkaError
 from aioproducer.net.workers import in_worker
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 KDC_UNREACHABLE = 0x96C73A9C - 2**32
 """As gssapi has it: a signed number."""
 MODULE = "aioproducer.net.sasl.gssapi"

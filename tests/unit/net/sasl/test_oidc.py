@@ -9,7 +9,6 @@ import random
 import re
 import ssl
 import sys
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -27,8 +26,6 @@ from aioproducer.net import pem
 from aioproducer.net.sasl.oidc import TokenEndpoint, _body
 from aioproducer.oauth_token import OAuthToken
 from aioproducer.testing import CertificateAuthority
-
-pytestmark = pytest.mark.usefixtures("clean_loop")
 
 Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
@@ -152,20 +149,24 @@ async def test_an_endless_answer() -> None:
 
 
 async def test_an_answer_that_comes_byte_by_byte_is_given_up() -> None:
+    """Each byte comes in time, and the whole answer does not."""
+    complete = False
+
     async def drip(writer: asyncio.StreamWriter) -> None:
+        nonlocal complete
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
-        for _ in range(100):
+        for _ in range(200):
             if writer.is_closing():  # the client has given up, and uvloop raises RuntimeError for later writes
                 return
             writer.write(b" ")
             await writer.drain()
             await asyncio.sleep(0.05)
+        complete = True
 
     async with answering(drip) as endpoint:
-        began_s = time.monotonic()
-        with pytest.raises(ConnectionLostError, match=r"has not answered within 400 ms \(sasl_login_read_timeout_ms"):
-            await endpoint.fetch(sasl_login_connect_timeout_ms=200, sasl_login_read_timeout_ms=200)
-        assert time.monotonic() - began_s < 4
+        with pytest.raises(ConnectionLostError, match=r"has not answered within 1500 ms \(sasl_login_read_timeout_ms"):
+            await endpoint.fetch(sasl_login_connect_timeout_ms=1_000, sasl_login_read_timeout_ms=500)
+    assert not complete
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,6 @@ from tests.unit.testing.test_ports import OfferedPorts
 
 LIMIT_S = 30
 
-pytestmark = pytest.mark.usefixtures("clean_loop")
-
 
 def quick(cluster: FakeCluster, **configs: object) -> Producer:
     return Producer(bootstrap_servers=cluster.bootstrap_servers, retry_backoff_ms=5, retry_backoff_max_ms=20, **configs)
