@@ -403,10 +403,11 @@ def test_the_list_of_a_package_in_the_architecture_names_every_module(package: s
 def test_named_tests_exist(page: str) -> None:
     """Tests that are cited as evidence exist: `broker/test_x.py` (`test_y`), with or without a leading `tests/`."""
     text = (ROOT / "docs" / f"{page}.md").read_text()
-    named = re.findall(r"`(?:tests/)?((?:unit|broker)/[\w/.]+)`,?\s*(?:\(`(test_\w+)`(?:,\s*`(test_\w+)`)?\))?", text)
+    path_of_tests = r"`(?:tests/)?((?:unit|broker)/[\w/.]+|(?:fuzz|simulation|spark)/[\w/]*test_\w+\.py)`"
+    named = re.findall(path_of_tests + r",?(?:\s*\(([^)]*)\))?", text)
     assert len(named) > 10
-    for path, *tests in named:
+    for path, beside in named:
         found = ROOT / "tests" / path
         assert found.exists(), path
-        for test in filter(None, tests):
+        for test in re.findall(r"`(test_\w+)`", beside):
             assert f"def {test}(" in found.read_text(), f"{path} has no {test}"
