@@ -260,7 +260,7 @@ async def test_a_deleted_topic_times_out_with_its_cause(strict_kafka: KafkaClust
         assert used_bytes(producer) == 0
 
 
-async def test_a_slow_consumer_of_time_does_not_lose_the_connection(fragile_kafka: KafkaCluster) -> None:
+async def test_a_program_that_blocks_the_loop_loses_no_record(fragile_kafka: KafkaCluster) -> None:
     """The program blocks the loop for longer than request_timeout_ms: answers that arrived meanwhile still count."""
     topic = await new_topic(fragile_kafka)
     async with producer_of(fragile_kafka, request_timeout_ms=200, linger_ms=0) as producer:
