@@ -91,7 +91,7 @@ class Invariants:
         self._loop.on_turn = look
 
     def _request(self, link: Link, request: RequestFrame) -> None:
-        """10: retries respect their back-off."""
+        """14: retries respect their back-off."""
         if request.api_name != "Produce" or request.message.acks == 0:
             return
         for key, partition in self._batches(request):
@@ -173,7 +173,7 @@ class Invariants:
             self._broken("timers are left after close: %s", timers)
 
     def _ends(self, appended: int) -> None:
-        """1, 11: every record ended once and in time; ``appended`` is how many the producers accepted."""
+        """1, 15: every record ended once and in time; ``appended`` is how many the producers accepted."""
         delivery_s = self._scenario.ms("delivery_timeout_ms") / 1000
         block_s = self._scenario.ms("max_block_ms") / 1000
         for record in self._books.records:

@@ -123,7 +123,7 @@ class TransactionInvariants(Invariants):
                 self._broken("%s: %s was acknowledged at %d", where, record, record.metadata.offset)
 
     def _one_transaction(self, one: Written, seen: dict[int, list[str]]) -> None:
-        """14: all or none of a transaction is visible, in agreement with what the program was told."""
+        """16: all or none of a transaction is visible, in agreement with what the program was told."""
         for record in one.records:
             if record.admitted is not None and record.state is State.FAILED and not _says_what_to_do(record.error):
                 self._broken("%s of %s failed, and tells nothing of what to do: %r", record, one, record.error)
