@@ -379,6 +379,7 @@ async def talking(app: Any, text: str) -> list[str]:
 async def test_a_record_outlives_a_request_that_is_cancelled(cluster: FakeCluster) -> None:
     """Middleware and disconnecting clients cancel handlers and background tasks, never a record that was submitted."""
     reached = asyncio.Event()
+    limits: list[asyncio.Timeout] = []
 
     class Hurry:
         def __init__(self, app: ASGIApp) -> None:
@@ -386,7 +387,8 @@ async def test_a_record_outlives_a_request_that_is_cancelled(cluster: FakeCluste
 
         async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
             try:
-                async with asyncio.timeout(0.05):
+                async with asyncio.timeout(PATIENCE_S) as limit:
+                    limits.append(limit)
                     await self._app(scope, receive, send)
             except TimeoutError:
                 await JSONResponse("too late", 504)(scope, receive, send)
@@ -400,10 +402,12 @@ async def test_a_record_outlives_a_request_that_is_cancelled(cluster: FakeCluste
         await asyncio.Event().wait()
 
     async with serving(app) as client:
-        assert (await client.post("/")).status_code == 504
-        assert reached.is_set()
         request = asyncio.create_task(client.post("/"))
+        await reached.wait()
+        limits[-1].reschedule(0)  # over at once
+        assert (await request).status_code == 504
         reached.clear()
+        request = asyncio.create_task(client.post("/"))
         await reached.wait()
         request.cancel()
         await asyncio.wait([request])
@@ -413,9 +417,12 @@ async def test_a_record_outlives_a_request_that_is_cancelled(cluster: FakeCluste
 async def test_a_record_outlives_a_request_that_starlettes_middleware_gives_up(cluster: FakeCluster) -> None:
     """It runs the application in a task group, which cancels the handler when something else in it has failed."""
 
+    limits: list[asyncio.Timeout] = []
+
     class Hurry(BaseHTTPMiddleware):
         async def dispatch(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
-            async with asyncio.timeout(0.05):
+            async with asyncio.timeout(PATIENCE_S) as limit:
+                limits.append(limit)
                 return await call_next(request)
 
     app = FastAPI(lifespan=producer_lifespan(make(cluster), topics=["clicks"]), middleware=[Middleware(Hurry)])
@@ -423,6 +430,7 @@ async def test_a_record_outlives_a_request_that_starlettes_middleware_gives_up(c
     @app.post("/")
     async def handler(producer: ProducerDep) -> None:
         producer.submit_nowait("clicks", b"by the handler")
+        limits[0].reschedule(0)  # over at once
         await asyncio.Event().wait()
 
     async with serving(app) as client:
