@@ -59,6 +59,7 @@ class Bench:
         *,
         idempotent: bool = True,
         unreachable: KafkaError | None = None,
+        asks_about_epochs: bool = False,
         transaction: TransactionPartitions | None = None,
         **configs: Any,
     ) -> None:
@@ -70,6 +71,8 @@ class Bench:
         self.sequences = TransactionManager(idempotent=idempotent, open_transaction=transaction)
         self.sequences.set_producer_id(PID, 0)
         self.metrics = ProducerMetrics(2, 30_000)
+        self.failed: list[KafkaError] = []
+        """What the transaction was told."""
         self.outcomes = BatchOutcomes(
             config,
             accumulator=self.accumulator,
@@ -77,8 +80,8 @@ class Bench:
             sealer=Sealer(config, loop=loop, accumulator=self.accumulator, on_sealed=lambda: None),
             metrics=self.metrics,
             rng=random.Random(1),
-            on_failure=lambda error: None,
-            on_old_epoch=lambda error: False,
+            on_failure=self.failed.append,
+            on_old_epoch=lambda error: asks_about_epochs,
             why_not_sent=lambda batch: unreachable,
         )
         self.introduce()
@@ -423,6 +426,15 @@ async def test_maybe_written_is_sticky() -> None:
     assert all(delivery.exception().maybe_written for delivery in deliveries)  # type: ignore[union-attr]
 
 
+async def test_an_attempt_that_surely_did_not_leave_says_nothing_of_the_one_before() -> None:
+    bench = Bench(retries=1)
+    batch, deliveries = bench.sent()
+    bench.lose(batch)
+    bench.lose(bench.resend(now_ms=NOW + 500), not_written(ConnectionLostError("closed before")))
+    assert failures(deliveries) == {ConnectionLostError}
+    assert all(delivery.exception().maybe_written for delivery in deliveries)  # type: ignore[union-attr]
+
+
 # --- errors of single records -----------------------------------------------------------------------------------------
 
 
@@ -746,6 +758,27 @@ async def test_expired_pieces() -> None:
     assert not bench.accumulator.has_live_batches()
 
 
+async def test_an_expired_record_that_nobody_looked_at_counts() -> None:
+    bench = Bench()
+    put(bench.accumulator, add_topic(bench.accumulator), now_ms=NOW)
+    bench.outcomes.expire(NOW + 120_000)
+    assert bench.accumulator.ledger.unobserved_count == 1
+
+
+@pytest.mark.parametrize("in_doubt", [False, True])
+async def test_a_batch_that_expired_between_attempts_leaves_no_gap(in_doubt: bool) -> None:
+    """The next batch gets its sequence, or a new epoch if it may have been written."""
+    bench = Bench()
+    batch, _ = bench.sent()
+    if in_doubt:
+        bench.lose(batch)
+    else:
+        bench.answer(batch, Answer(Code.NOT_ENOUGH_REPLICAS))
+    bench.outcomes.expire(NOW + 120_000)
+    batch, _ = bench.sent(1)
+    assert (batch.producer_epoch, batch.base_sequence) == (int(in_doubt), 0)
+
+
 # --- in a transaction -------------------------------------------------------------------------------------------------
 
 
@@ -809,6 +842,7 @@ async def test_in_doubt_when_the_transaction_is_being_aborted_with_v2() -> None:
     assert failures(deliveries) == {TransactionAbortedError}
     assert all(delivery.exception().maybe_written for delivery in deliveries)  # type: ignore[union-attr]
     assert bench.accumulator.pool.used_bytes == 0
+    assert bench.sequences.has_gap
 
 
 @pytest.mark.parametrize("code", [45, 47, 49, 59])
@@ -858,6 +892,28 @@ async def test_lost_and_expired_records_tell_it_too() -> None:
     assert failures(of_lost) == {ConnectionLostError}
     assert failures(of_expired) == {DeliveryTimeoutError}
     assert flags_of(of_lost + of_expired) == {(True, False)}
+
+
+async def test_the_transaction_hears_of_every_failure() -> None:
+    """Of one that the broker refused, of one that was not sent in time, and of one in flight for too long."""
+    bench = Bench(transaction=open_transaction(2))
+    refused, (first,) = bench.sent(1)
+    bench.answer(refused, Answer(29))
+    second = put(bench.accumulator, refused.queue.topic, now_ms=NOW)
+    bench.outcomes.expire(NOW + 120_000)
+    _, (third,) = bench.sent(1)
+    bench.outcomes.expire(NOW + 120_000)
+    assert [type(error) for error in bench.failed] == [error_class(29), DeliveryTimeoutError, DeliveryTimeoutError]
+    assert [str(error) for error in bench.failed] == [str(delivery.exception()) for delivery in (first, second, third)]
+
+
+@pytest.mark.parametrize("code", [Code.INVALID_PRODUCER_EPOCH, Code.INVALID_PRODUCER_ID_MAPPING])
+async def test_a_batch_waits_while_the_coordinator_is_asked_why_its_epoch_is_refused(code: int) -> None:
+    bench = Bench(transaction=open_transaction(2), asks_about_epochs=True)
+    batch, _ = bench.sent()
+    bench.answer(batch, Answer(code))
+    assert is_queued(batch)
+    assert bench.failed == []
 
 
 async def test_a_fatal_error_of_a_record_stays_fatal() -> None:
