@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from aioproducer.backoff import ExponentialBackoff
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import (
     AuthenticationError,
@@ -125,6 +126,21 @@ async def test_id_is_taken() -> None:
     (request,) = bench.connection.requests
     assert request.transactional_id is None
     assert request.transaction_timeout_ms == NO_TRANSACTION_TIMEOUT_MS == 2**31 - 1
+
+
+async def test_the_back_off_begins_anew_once_there_was_an_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    loading = given(error_code=14)
+    bench = Bench(loading, loading, given(), loading, given())
+    failures: list[int] = []
+
+    def no_time(_: ExponentialBackoff, attempts: int, rng: random.Random) -> int:
+        failures.append(attempts)
+        return 0
+
+    monkeypatch.setattr(ExponentialBackoff, "delay_ms", no_time)
+    for _ in range(2):
+        await bench.run()
+    assert failures == [0, 1, 0]
 
 
 async def test_one_request_at_a_time() -> None:

@@ -826,15 +826,21 @@ async def test_a_lost_answer_of_adding_partitions() -> None:
     await scene.begins_with_a_new_epoch()
 
 
+@pytest.mark.parametrize("what", ["partitions", "group"])
 @pytest.mark.parametrize("arrived", [True, False])
-async def test_partitions_were_perhaps_added(arrived: bool) -> None:
+async def test_what_was_perhaps_added(arrived: bool, what: str) -> None:
     """Adding failed after a lost answer: an abort needs a request, and "there is nothing to end" is fine."""
     scene = Scene(1)
     await scene.begun(sent=False)
-    scene.partitions.may_send(TopicPartition("orders", 0))
-    (await scene.asked(AddPartitionsToTxnRequest)).bad(
-        RecordTooLargeError("for example"), maybe_written=True, abortable=True
-    )
+    refusal = RecordTooLargeError("for example")
+    if what == "partitions":
+        scene.partitions.may_send(TopicPartition("orders", 0))
+        (await scene.asked(AddPartitionsToTxnRequest)).bad(refusal, maybe_written=True, abortable=True)
+    else:
+        sending = asyncio.create_task(scene.runner.send_offsets(OFFSETS, GROUP))
+        (await scene.asked(AddOffsetsToTxnRequest)).bad(refusal, maybe_written=True, abortable=True)
+        with pytest.raises(RecordTooLargeError):
+            await sending
     await turns()
     assert scene.state is S.ABORTABLE_ERROR
     abort = asyncio.create_task(scene.runner.abort())
