@@ -8,7 +8,12 @@ async with Producer(bootstrap_servers="localhost:9092") as producer:
 import crc32c as _crc32c  # noqa: F401
 
 try:
-    from aioproducer import _buffer_pool, _record_batch, _topic_index  # type: ignore[attr-defined]  # noqa: F401
+    from aioproducer import (  # type: ignore[attr-defined]
+        _buffer_pool,  # noqa: F401
+        _built_in_partitioner,  # noqa: F401
+        _record_batch,  # noqa: F401
+        _topic_index,  # noqa: F401
+    )
 except ImportError as _error:
     raise ImportError(
         f"the compiled core of aioproducer can't be imported from {__path__[0]}. If that is a checkout: run Python in "

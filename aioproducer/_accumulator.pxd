@@ -2,9 +2,10 @@
 
 import cython
 
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t
 
 from aioproducer._buffer_pool cimport BufferPool
+from aioproducer._built_in_partitioner cimport BuiltInPartitioner
 from aioproducer._delivery cimport Delivery, DeliveryLedger
 from aioproducer._producer_batch cimport (
     CLOSED,
@@ -26,19 +27,6 @@ from aioproducer._topic_index cimport TopicIndex
 cdef Delivery delivery_of(ProducerBatch batch, RecordView* record)
 
 
-cdef enum Partitioner:
-    """How a record gets its partition if its caller names none; "sticks": it goes to the current partition."""
-    MURMUR2_RANDOM          # the default: Kafka's hash of the key; a record without one sticks
-    STICKY                  # every record sticks
-    ROUND_ROBIN
-    MURMUR2                 # the rest are librdkafka's: no key counts as an empty one,
-    CONSISTENT
-    FNV1A
-    CONSISTENT_RANDOM       # or sticks (an empty one goes anywhere),
-    FNV1A_RANDOM            # or sticks,
-    RANDOM                  # or all go anywhere
-
-
 @cython.final
 cdef class RecordAccumulator:
     cdef readonly BufferPool pool
@@ -51,8 +39,6 @@ cdef class RecordAccumulator:
     cdef Py_ssize_t lingering_batches       # how many of those still linger
     cdef list awaited_batches
     cdef list backing_off                   # heap of (retry_at_ms, order, batch)
-    cdef object random
-    cdef uint64_t random_state              # of any_partition
     cdef public object on_wake              # wakes the sender; called at most once per ready()
     cdef bint woken
     cdef public bint memory_short           # a caller waits for memory
@@ -69,17 +55,17 @@ cdef class RecordAccumulator:
     cdef readonly int64_t longest_linger_ms          # at full speed, for batches of few records
     cdef readonly int64_t delivery_timeout_ms
     cdef int64_t longest_gather_ms          # for batches past their linger behind others
-    cdef int64_t availability_timeout_ms
     cdef readonly Py_ssize_t max_request_size
     cdef int64_t drains                     # how often something was drained
     cdef bint compresses
-    cdef Partitioner partitioner
-    cdef bint adaptive
+    cdef BuiltInPartitioner partitioner
     cdef bint mutes
 
     cdef TopicQueues find_topic(self, str name)
     cdef ProducerBatch append_record(self, TopicQueues topic, int32_t partition, RecordView* record, list headers,
                                      int64_t now_ms, bint awaited)
+    cdef ProducerBatch append_sticky(self, TopicQueues topic, RecordView* record, list headers, int64_t now_ms,
+                                     bint awaited)
     cdef bint may_leave(self, TopicQueues topic, ProducerBatch batch, RecordView* record)
     cdef ProducerBatch append_to(self, TopicQueues topic, int32_t partition, RecordView* record, list headers,
                                  int64_t now_ms, bint awaited)
@@ -89,10 +75,6 @@ cdef class RecordAccumulator:
     cdef bint gathered(self, ProducerBatch batch, int64_t now_ms) noexcept
     cdef int begin(self, ProducerBatch batch, int64_t now_ms) except -1
     cdef bint fits(self, ProducerBatch batch, Py_ssize_t record_size)
-    cdef int32_t any_partition(self, TopicQueues topic) noexcept
-    cdef int32_t choose_partition(self, TopicQueues topic, int64_t now_ms)
-    cdef int32_t partition_by_others(self, TopicQueues topic, RecordView* record)
-    cdef int32_t next_round_robin(self, TopicQueues topic)
     cdef NodeQueue node(self, int32_t node_id)
     cdef void close_batch(self, ProducerBatch batch)
     cdef void end_open(self, ProducerBatch batch) noexcept
@@ -102,7 +84,6 @@ cdef class RecordAccumulator:
     cdef void mark_ready(self, PartitionQueue queue)
     cdef void unmark_ready(self, PartitionQueue queue)
     cdef void wake(self)
-    cdef bint available(self, PartitionQueue queue, int64_t now_ms)
     cdef void look_at_speed(self, int64_t now_ms) noexcept
     cdef bint lingers_on(self, ProducerBatch oldest, int64_t now_ms) noexcept
     cdef bint any_under_way(self)

@@ -30,7 +30,6 @@ from heapq import heappop, heappush
 
 from aioproducer._buffer_pool cimport BufferPool
 from aioproducer._delivery cimport Delivery, new_delivery, new_result
-from aioproducer._hashing cimport crc32_raw, fnv1a_raw
 from aioproducer._record_batch cimport HEADER_BYTES, fill_view, largest_size
 
 from aioproducer._record_batch import split_records
@@ -50,19 +49,6 @@ cdef enum:
     SEALED_SHARE = 256      # plus one byte for each so many
 
 
-cdef dict PARTITIONERS = {
-    "murmur2_random": MURMUR2_RANDOM,
-    "sticky": STICKY,
-    "round_robin": ROUND_ROBIN,
-    "murmur2": MURMUR2,
-    "consistent": CONSISTENT,
-    "fnv1a": FNV1A,
-    "consistent_random": CONSISTENT_RANDOM,
-    "fnv1a_random": FNV1A_RANDOM,
-    "random": RANDOM,
-}
-
-
 cdef Delivery delivery_of(ProducerBatch batch, RecordView* record):
     """The Delivery of an appended record."""
     return new_delivery(batch.result, record.index, record.key_size, record.value_size, record.timestamp_ms)
@@ -77,7 +63,6 @@ cdef class RecordAccumulator:
                   bint adaptive=True, int64_t availability_timeout_ms=0, bint mutes=False,
                   int64_t longest_linger_ms=0):
         self.ledger = ledger
-        self.random = random
         self.batch_size = max(1, batch_size)
         self.sticky_size = max(1, sticky_size)
         self.linger_ms = min(linger_ms, delivery_timeout_ms)    # no batch lives longer; sums must not overflow
@@ -88,14 +73,10 @@ cdef class RecordAccumulator:
         self.longest_gather_ms = max(self.linger_ms, delivery_timeout_ms // GATHER_SHARE)
         self.max_request_size = max_request_size
         self.compresses = compresses
-        self.partitioner = PARTITIONERS[partitioner]
-        if self.partitioner == RANDOM or self.partitioner == CONSISTENT_RANDOM:
-            self.random_state = random.getrandbits(64)
-        self.adaptive = adaptive
-        self.availability_timeout_ms = availability_timeout_ms
         self.mutes = mutes
         self.topics = TopicIndex()
         self.nodes = {}
+        self.partitioner = BuiltInPartitioner(partitioner, random, self.nodes, adaptive, availability_timeout_ms)
         self.live = LiveBatches()
         self.awaited_batches = []
         self.backing_off = []
@@ -187,26 +168,24 @@ cdef class RecordAccumulator:
     cdef ProducerBatch append_record(self, TopicQueues topic, int32_t partition, RecordView* record, list headers,
                                      int64_t now_ms, bint awaited):
         """Choose a partition unless the caller did, and append; returns the batch, or None if there is no memory."""
+        if partition < 0:
+            partition = self.partitioner.of_record(topic, record)
+            if partition < 0:
+                return self.append_sticky(topic, record, headers, now_ms, awaited)
+        return self.append_to(topic, partition, record, headers, now_ms, awaited)
+
+    cdef ProducerBatch append_sticky(self, TopicQueues topic, RecordView* record, list headers, int64_t now_ms,
+                                     bint awaited):
+        """Append to the topic's current partition, or to the next one once the current one has had its share."""
         cdef ProducerBatch batch
-        if partition >= 0:
-            return self.append_to(topic, partition, record, headers, now_ms, awaited)
-        if self.partitioner == MURMUR2_RANDOM:
-            if record.key_size >= 0:
-                partition = topic.partition_of_key(record.key, record.key_size)
-                return self.append_to(topic, partition, record, headers, now_ms, awaited)
-        else:
-            partition = self.partition_by_others(topic, record)
-            if partition >= 0:
-                return self.append_to(topic, partition, record, headers, now_ms, awaited)
         if topic.sticky < 0:
-            topic.sticky = self.choose_partition(topic, now_ms)
+            topic.sticky = self.partitioner.draw(topic, now_ms)
             topic.sticky_bytes = 0
         batch = <ProducerBatch>topic.open[topic.sticky]
         if topic.sticky_bytes + largest_size(record) >= self.sticky_size and self.may_leave(topic, batch, record):
-            # The partition has had its share and leaves no batch half filled: the next records go elsewhere.
             if batch is not None:
                 self.close_batch(batch)
-            topic.sticky = self.choose_partition(topic, now_ms)
+            topic.sticky = self.partitioner.draw(topic, now_ms)
             topic.sticky_bytes = 0
         batch = self.append_to(topic, topic.sticky, record, headers, now_ms, awaited)
         if batch is not None:
@@ -216,6 +195,7 @@ cdef class RecordAccumulator:
         return batch
 
     cdef bint may_leave(self, TopicQueues topic, ProducerBatch batch, RecordView* record):
+        """Whether the current partition would be left without a half-filled batch."""
         if batch is None:
             return topic.sticky_bytes >= self.sticky_size
         return not self.fits(batch, batch.record_size(record))
@@ -306,90 +286,6 @@ cdef class RecordAccumulator:
             self.woken = True
             if self.on_wake is not None:
                 self.on_wake()
-
-    # --- the partition of a record ------------------------------------------------------------------------------------
-
-    cdef int32_t partition_by_others(self, TopicQueues topic, RecordView* record):
-        """The partition by any partitioner but the default; -1: the record sticks."""
-        cdef const unsigned char* key = <const unsigned char*>record.key
-        cdef Py_ssize_t size = max(record.key_size, 0)
-        cdef uint32_t hashed
-        if self.partitioner == ROUND_ROBIN:
-            return self.next_round_robin(topic)
-        if self.partitioner == STICKY or (
-            record.key_size < 0 and (self.partitioner == CONSISTENT_RANDOM or self.partitioner == FNV1A_RANDOM)
-        ):
-            return -1
-        if self.partitioner == RANDOM or (self.partitioner == CONSISTENT_RANDOM and size == 0):
-            return self.any_partition(topic)
-        if self.partitioner == MURMUR2:
-            return topic.partition_of_key(record.key, size)
-        if self.partitioner == CONSISTENT or self.partitioner == CONSISTENT_RANDOM:
-            hashed = crc32_raw(key, size)
-        else:
-            hashed = fnv1a_raw(key, size)
-        return <int32_t>(hashed % <uint32_t>topic.partition_count)
-
-    cdef int32_t any_partition(self, TopicQueues topic) noexcept:
-        """Uniform but for one part in 2^32 / partitions. The generator is splitmix64."""
-        cdef uint64_t mixed
-        self.random_state += <uint64_t>0x9E3779B97F4A7C15
-        mixed = self.random_state
-        mixed = (mixed ^ (mixed >> 30)) * <uint64_t>0xBF58476D1CE4E5B9
-        mixed = (mixed ^ (mixed >> 27)) * <uint64_t>0x94D049BB133111EB
-        mixed ^= mixed >> 31
-        return <int32_t>(((mixed >> 32) * <uint64_t>topic.partition_count) >> 32)
-
-    cdef int32_t choose_partition(self, TopicQueues topic, int64_t now_ms):
-        """Draw a partition with a leader; the longer its queue, the less likely. Uniform when queues are equal."""
-        cdef int32_t count = topic.partition_count
-        cdef PartitionQueue queue
-        cdef Py_ssize_t longest = 0
-        cdef Py_ssize_t total = 0
-        cdef int32_t usable = 0
-        cdef int32_t i
-        for i in range(count):
-            queue = <PartitionQueue>topic.queues[i]
-            if self.available(queue, now_ms):
-                usable += 1
-                if queue.length > longest:
-                    longest = queue.length
-        if usable == 0:
-            return <int32_t>self.random.randrange(count)
-        for i in range(count):
-            queue = <PartitionQueue>topic.queues[i]
-            if self.available(queue, now_ms):
-                total += longest + 1 - queue.length if self.adaptive else 1
-        cdef Py_ssize_t pick = self.random.randrange(total)
-        for i in range(count):
-            queue = <PartitionQueue>topic.queues[i]
-            if self.available(queue, now_ms):
-                pick -= longest + 1 - queue.length if self.adaptive else 1
-                if pick < 0:
-                    return i
-        return count - 1
-
-    cdef bint available(self, PartitionQueue queue, int64_t now_ms):
-        cdef NodeQueue node
-        if queue.leader < 0:
-            return False
-        if self.availability_timeout_ms <= 0:
-            return True
-        node = self.node(queue.leader)
-        return node.stalled_ms < 0 or now_ms - node.stalled_ms <= self.availability_timeout_ms
-
-    cdef int32_t next_round_robin(self, TopicQueues topic):
-        """The next partition with a leader, or simply the next if none has one."""
-        cdef int32_t count = topic.partition_count
-        cdef int32_t partition, _
-        for _ in range(count):
-            partition = <int32_t>(topic.round_robin % <uint32_t>count)
-            topic.round_robin += 1
-            if (<PartitionQueue>topic.queues[partition]).leader >= 0:
-                return partition
-        partition = <int32_t>(topic.round_robin % <uint32_t>count)
-        topic.round_robin += 1
-        return partition
 
     # --- ready --------------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 Each is ``f(topic, key, value, partitions)`` on serialized keys. The default puts keys where Kafka's Java client does,
 like ``murmur2_random`` here. A producer that is given one of these functions does not call it: the same choice is part
-of the compiled core (``RecordAccumulator.partition_by_others``) and costs a record nothing.
+of the compiled core (``BuiltInPartitioner``) and costs a record nothing.
 
 Source: the config ``partitioner`` of librdkafka; the hash of Sarama is FNV-1a as well.
 """

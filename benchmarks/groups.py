@@ -46,7 +46,7 @@ GROUPS: Final = (
     Group(
         "append",
         "partition, batch, varints: `_accumulator`, `_producer_batch`, `_record_batch`, `_buffer_pool`",
-        r"/(_accumulator|_producer_batch|_record_batch|_buffer_pool)\.",
+        r"/(_accumulator|_built_in_partitioner|_producer_batch|_record_batch|_buffer_pool)\.",
         r"",
         True,
         "#d1495b",
