@@ -260,7 +260,7 @@ cdef class RecordAccumulator:
         return HEADER_BYTES + (plain - HEADER_BYTES) * batch.queue.topic.compression_ratio * 1.05 <= batch.limit_bytes
 
     cdef bint gathered(self, ProducerBatch batch, int64_t now_ms) noexcept:
-        """Whether records should go with a batch of their own age: a batch expires with its first record."""
+        """Whether it is too old for new records to join it: a batch expires with its first record."""
         return batch.overdue and now_ms - batch.created_ms >= self.longest_gather_ms
 
     cdef int begin(self, ProducerBatch batch, int64_t now_ms) except -1:

@@ -37,8 +37,8 @@ cdef class Admission:
     cdef int64_t look_again_ns              # when to look at these two again
     cdef int64_t turn_ns                    # when the loop's last known turn was
     cdef Py_ssize_t bytes_since_turn
-    cdef int32_t sharing                    # how many calls gave the loop its last turn, at least 1
-    cdef int32_t giving                     # how many give it the next one so far
+    cdef int32_t sharing                    # how many calls share this turn: those that yielded in the last, at least 1
+    cdef int32_t giving                     # how many have yielded in this one so far
     cdef bint queueing                      # a caller waits for memory; later calls queue behind it
     cdef Py_ssize_t wanted_bytes            # upper bound for the latest record that found no memory
 

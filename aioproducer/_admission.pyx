@@ -56,7 +56,7 @@ REFUSED = (RecordTooLargeError, SerializationError)     # errors of the record i
 cdef enum:
     TURN_NS = 1000000
     TURN_BYTES = 262144
-    MOST_SHARING = 32           # parts of a turn; smaller ones would be spent on changing tasks
+    MOST_SHARING = 32           # parts of a turn; smaller ones would be spent on switching between tasks
     HEADERS_BYTES = 512         # headers up to this size, as most are, are encoded on the stack
     RIGHT_AFTER_NS = 20000      # calls at most this far apart: the program does little but submit
 
@@ -175,7 +175,7 @@ cdef class Admission:
         )
 
     cdef int give_turn(self) except -1:
-        """A call gives the loop its turn; as many as do so share the next one, each from when it goes on."""
+        """Note that a call yields to the loop. All that yield in one turn share the next, each from when it goes on."""
         if self.giving == 0:
             self.loop.call_soon(self._turn_begins)      # before any of them goes on
         self.giving += 1

@@ -40,7 +40,7 @@ cdef class ProduceRequestResult:
     """Where and how one batch ended."""
     cdef readonly int32_t record_count
     cdef int32_t marks_capacity
-    cdef unsigned char* marks               # one Mark per record; NULL once acknowledged
+    cdef unsigned char* marks               # one Mark per record; NULL once no failure can go unobserved
     cdef readonly str topic
     cdef readonly int32_t partition
     cdef readonly int64_t serial            # of its batch; a flush covers the serials up to its own

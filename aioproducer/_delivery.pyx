@@ -197,6 +197,7 @@ cdef class ProduceRequestResult:
             self.one_live_less()
 
     cdef void one_live_less(self):
+        """A LIVE mark has changed; after the last one of a failed batch, no flush has to look at it any more."""
         if self.live_failed:
             self.live_failed -= 1
             if self.live_failed == 0:

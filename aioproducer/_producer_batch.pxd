@@ -27,7 +27,7 @@ cdef class ProducerBatch(RecordBatch):
     cdef readonly PartitionQueue queue
     cdef readonly ProduceRequestResult result
     cdef readonly int64_t serial            # order of creation, over all partitions
-    cdef tuple place                        # of a piece of a split: its order
+    cdef tuple place                        # of a piece of a split: its order, in place of the serial
     cdef ProducerBatch next                 # in the partition's queue
     cdef ProducerBatch older                # in the chain of live batches
     cdef ProducerBatch younger
@@ -76,7 +76,7 @@ cdef class PartitionQueue:
     cdef bint in_ready                      # is in its node's ready queue
     cdef PartitionQueue next_ready          # and the one behind it there
     cdef readonly bint muted                # its batch in flight must end before the next one goes
-    cdef object books                       # its PartitionSequences, once a batch was to be sent
+    cdef object books                       # its PartitionSequences; None until a batch is about to be sent
 
     cdef bint can_go(self, int64_t now_ms)
     cdef void push(self, ProducerBatch batch)
@@ -92,8 +92,8 @@ cdef class LiveBatches:
     """All batches whose memory is not back in the pool, oldest first, with two marks that only move forward."""
     cdef ProducerBatch oldest
     cdef ProducerBatch youngest
-    cdef ProducerBatch lingering            # none before it lingers; it may have stopped too
-    cdef ProducerBatch aging                # all before it are past their delivery timeout
+    cdef ProducerBatch lingering            # all older ones have stopped lingering, perhaps it has too
+    cdef ProducerBatch aging                # all older ones are past their delivery timeout
 
     cdef void append(self, ProducerBatch batch)
     cdef void remove(self, ProducerBatch batch)
@@ -106,7 +106,7 @@ cdef class TopicQueues:
     # First what each record touches, in one cache line.
     cdef list open                          # by partition: the open batch, last of its queue, or None
     cdef int32_t partition_count
-    cdef bint forgotten                     # nobody used it for long; a new one may have its name
+    cdef bint forgotten                     # removed from the index, where a newer object may have its name
     cdef int32_t sticky                     # current partition of keyless records, -1: choose
     cdef uint32_t round_robin
     cdef Py_ssize_t sticky_bytes

@@ -7,11 +7,12 @@ These are the accumulator's own books: only _accumulator.pyx changes them.
               v  | requeue
             IN_FLIGHT -> ENDED        split: ENDED, its pieces start CLOSED
 
-Batches, their results and Deliveries are not seen by the garbage collector. It would look at all live ones again and
-again, and as most outlive two of its rounds, go through the whole heap for every few thousand: with 10,000 topics it
-held the loop for 50 ms twice a second. So no cycle may last when a batch has ended. Those it is part of as long as it
-is live (its queue, the chain of live batches, the sequences of its partition, its pieces, the callbacks of its records)
-end when it is released; if it never is, the accumulator ends them when it goes itself.
+The garbage collector does not track batches, their results and Deliveries. It would visit all live ones in each of its
+short passes, and as most of them survive two passes, walk the whole heap for every few thousand: with 10,000 topics
+that held the loop for 50 ms twice a second. In return, a reference cycle that is left when a batch has ended would
+never be freed. A live batch is part of several (through its queue, the chain of live batches, its partition's
+sequences, its pieces, the callbacks of its records). They are broken when it is released or, if that never happens, by
+the accumulator's finalizer.
 
 Source: org.apache.kafka.clients.producer.internals.ProducerBatch, BuiltInPartitioner.
 """
@@ -315,7 +316,7 @@ cdef class NodeQueue:
         self.ready_count += 1
 
     cdef PartitionQueue pop(self):
-        """Take the first; it counts as ready until the caller has decided, so nothing puts it back meanwhile."""
+        """Take the first. Its `in_ready` stays set until the caller decides, so that nothing queues it again."""
         cdef PartitionQueue queue = self.first_ready
         if queue is not None:
             self.unlink(None, queue)

@@ -62,6 +62,7 @@ cdef class PartitionSequences:
         return (<ProducerBatch>self.numbered[count - 1]).order_in_partition() if count else ()
 
     cdef int turn(self, bytes topic_id) except -1:
+        """The next attempt goes to the topic with this id; a new id means a new log, of which nothing is known."""
         if topic_id is not self.topic_id and topic_id != self.topic_id:
             self.topic_id = topic_id
             self.former = self.order_of_last()
@@ -169,6 +170,7 @@ cdef class SequenceBooks:
         return 0
 
     cdef int strike_acknowledged(self, ProducerBatch batch) except -1:
+        """A batch is in the log. So its leader knows the producer, and an older batch that left a gap is there too."""
         cdef PartitionSequences books
         if batch.base_sequence < 0:
             return 0

@@ -2,7 +2,7 @@
 
     answer                                      what happens
     ------------------------------------------  ---------------------------------------------------------------------
-    none, or DUPLICATE_SEQUENCE_NUMBER          acknowledged
+    no error, or DUPLICATE_SEQUENCE_NUMBER      acknowledged
     MESSAGE_TOO_LARGE or RECORD_LIST_TOO_LARGE  split if it has more than one record: the pieces take its place;
                                                 failed if it is in doubt
     retriable, or the broker lost its state     queued again in its partition's order, after a back-off

@@ -291,7 +291,7 @@ class BulkSend:
             raise _Stopped(error) from error
 
     def _check_taken(self) -> None:
-        """The same for a record from the caller's iterator, or one that follows others that waited."""
+        """Check again before a record is admitted, as taking it from the caller may have waited."""
         if self._engine.transaction is not None:
             self._check_again(self.tally.refuse)
 

@@ -253,7 +253,7 @@ class Engine:
         return self._outcomes.given_up
 
     def attach(self, admission: Admission) -> None:
-        """Tell the compiled path when a caller queues for memory."""
+        """Tell the compiled path from now on when records may be admitted, and when a caller queues for memory."""
         self._admission = weakref.ref(admission)
 
     def _turn_begun(self) -> None:
@@ -284,7 +284,7 @@ class Engine:
         task.add_done_callback(self._task_ended)
 
     def _task_ended(self, task: asyncio.Task[Any]) -> None:
-        """One that never ends by itself, or ended in the middle: what waits for it would never end."""
+        """A task has ended that should run until ``stop``, or in the middle of its work: others would wait forever."""
         if self._stopping:
             return
         cause = None if task.cancelled() else task.exception()
@@ -353,7 +353,7 @@ class Engine:
 
     @contextmanager
     def telling_who_is_turned_away(self, tell: Callable[[KafkaError], object]) -> Iterator[None]:
-        """Call ``tell`` when admission ends: this task waits for the program's records, perhaps forever."""
+        """Call ``tell`` if admission ends in this block, which waits for records of the program, perhaps forever."""
         self._turned_away[tell] = asyncio.current_task()
         try:
             yield

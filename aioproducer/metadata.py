@@ -485,7 +485,7 @@ class Metadata:
             self._settle_waiters(topic)
 
     def _without_used(self, changes: ClusterChanges) -> ClusterChanges:
-        """The changes, but no topic forgotten that got a record after the request for the topics in use."""
+        """The changes, without forgetting topics that have come into use since the request was made."""
         used = {topic for topic, state in changes.topics.items() if state is None and self._is_used(topic)}
         for topic in used:
             self.touch(topic, self._now_ms())

@@ -166,7 +166,7 @@ class MetadataSchedule:
         return update
 
     def _full(self, creates: Callable[[str], bool]) -> MetadataUpdate:
-        """All topics, but for those to be created, which follow by themselves; unless there are no others."""
+        """All topics, except those to be created, which a partial request covers; or just those, if all are."""
         topics = tuple(topic for topic in self._topics if topic not in self._wanted or not creates(topic))
         creating = bool(self._topics) and not topics
         return MetadataUpdate(
@@ -174,7 +174,7 @@ class MetadataSchedule:
         )
 
     def _partial(self, now_ms: int, creates: Callable[[str], bool]) -> MetadataUpdate:
-        """The wanted topics whose turn it is, as far as one request may be for them all; the first one decides."""
+        """The wanted topics that are due: either those to be created or the others, depending on the first."""
         ready = [topic for topic in self._wanted if self._topics[topic].next_ms <= now_ms + COALESCE_MS]
         kinds = [creates(topic) for topic in ready]
         creating = bool(kinds) and kinds[0]

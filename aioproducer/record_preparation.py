@@ -38,7 +38,7 @@ class RecordPreparation:
         partitioner: ``f(topic, key, value, partitions) -> int`` on serialized bytes, or None. It may return
             BUILT_IN, which leaves the choice to the built-in one.
         max_block_ms: passed to serializers that wait for something themselves.
-        max_record_bytes: what has more is not read.
+        max_record_bytes: a key or value with more bytes is refused before it is copied.
         client_id: the producer's, for the log.
     """
 

@@ -355,7 +355,7 @@ class TransactionRunner:
         )
 
     def _task_ended(self, task: asyncio.Task[Any]) -> None:
-        """If it broke off, but not for ``close``, it leaves a state from which no call leads on."""
+        """Unless ``close`` cancelled it, a task that broke off leaves a state that no call leaves: nothing goes on."""
         if broke_off(task) and not self._hurried:
             self._records.broke_off(task)
 
