@@ -84,6 +84,8 @@ cdef class RecordAccumulator:
     cdef void mark_ready(self, PartitionQueue queue)
     cdef void unmark_ready(self, PartitionQueue queue)
     cdef void wake(self)
+    cdef void end_lingers(self, int64_t now_ms, int64_t linger_ms)
+    cdef int64_t next_deadline(self, int64_t now_ms, int64_t linger_ms) except? -1
     cdef void look_at_speed(self, int64_t now_ms) noexcept
     cdef bint lingers_on(self, ProducerBatch oldest, int64_t now_ms) noexcept
     cdef bint any_under_way(self)

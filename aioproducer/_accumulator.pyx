@@ -334,22 +334,31 @@ cdef class RecordAccumulator:
             self.node(queue.leader).remove(queue)
 
     def ready(self, int64_t now_ms, busy_nodes=()):
-        cdef ProducerBatch batch
-        cdef int64_t deadline = -1
         cdef int64_t linger_ms = min(self.linger_ms, SHORT_LINGER_MS) if self.memory_short else self.linger_ms
+        cdef int64_t deadline
         self.woken = True       # the caller is the sender: no wake-up for what becomes ready here
         if self.awaited_batches:
             self.close_awaited(busy_nodes)
         while self.backing_off and self.backing_off[0][0] <= now_ms:
             self.end_back_off(<ProducerBatch>heappop(self.backing_off)[2], now_ms)
-        batch = self.live.oldest_lingering()
+        self.end_lingers(now_ms, linger_ms)
+        if self.memory_short and self.lingering_batches and not self.any_under_way():
+            self.close_all()
+        deadline = self.next_deadline(now_ms, linger_ms)
+        self.woken = False
+        return [node_id for node_id, node in self.nodes.items() if (<NodeQueue>node).ready_count], deadline
+
+    cdef void end_lingers(self, int64_t now_ms, int64_t linger_ms):
+        cdef ProducerBatch batch = self.live.oldest_lingering()
         if batch is not None and not self.lingers_on(batch, now_ms):
             while batch is not None and batch.created_ms + linger_ms <= now_ms:
                 self.end_linger(batch)
                 batch = self.live.oldest_lingering()
-        if self.memory_short and self.lingering_batches and not self.any_under_way():
-            self.close_all()
-        batch = self.live.oldest_lingering()
+
+    cdef int64_t next_deadline(self, int64_t now_ms, int64_t linger_ms) except? -1:
+        """When the first linger, back-off or delivery timeout ends; -1 if there is none."""
+        cdef int64_t deadline = -1
+        cdef ProducerBatch batch = self.live.oldest_lingering()
         if batch is not None:
             deadline = batch.created_ms + linger_ms
             if deadline <= now_ms:
@@ -359,8 +368,7 @@ cdef class RecordAccumulator:
         batch = self.live.aging
         if batch is not None and (deadline < 0 or batch.created_ms + self.delivery_timeout_ms < deadline):
             deadline = batch.created_ms + self.delivery_timeout_ms
-        self.woken = False
-        return [node_id for node_id, node in self.nodes.items() if (<NodeQueue>node).ready_count], deadline
+        return deadline
 
     cdef bint lingers_on(self, ProducerBatch oldest, int64_t now_ms) noexcept:
         """Whether open batches linger longer: the program submits at full speed and batches hold few records.
