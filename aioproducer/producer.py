@@ -159,11 +159,15 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
         _started.add(self)
         if self._is_counted:
             _starts.started(engine.now_ms(), len(_started))
+        self._open_to_records(engine)
+
+    def _open_to_records(self, engine: Engine) -> None:
+        """The engine runs: connect interceptors and the compiled path to it, and admit records."""
         self._preparation.started(self._config.client_id)
         engine.tell_cluster_id(self._preparation.cluster_known)
         self._open_admission(
             engine.accumulator,
-            loop,
+            engine.loop,
             direct=self._preparation.is_trivial,
             serializers=None if self._preparation.is_trivial else self._preparation.serializers_at_once,
             max_record_bytes=self._config.max_record_bytes,
