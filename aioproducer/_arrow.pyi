@@ -1,28 +1,13 @@
-"""Arrow columns as records: the C data interface, what columns hold, and the feed of one send_arrow."""
+"""ArrowFeed: admits the rows of one send_arrow call."""
 
 from collections.abc import Callable
-from typing import Any, final
+from typing import final
 
 from aioproducer._admission import Admission
+from aioproducer._arrow_source import ArrowSource
 from aioproducer._tally import Tally
-from aioproducer.errors import KafkaError, SerializationError
+from aioproducer.errors import KafkaError
 from aioproducer.records import Record
-
-class CorruptArrowError(SerializationError):
-    """Buffers that contradict their own lengths: nothing from this source can be trusted."""
-
-@final
-class ArrowSource:
-    """A stream of record batches, or one batch, taken over by the PyCapsule interface and released with this object.
-
-    The constructor runs the other library's code, which may take long.
-
-    Raises:
-        TypeError: ``data`` has no such interface, or no columns.
-        SerializationError: the stream failed.
-    """
-
-    def __init__(self, data: Any) -> None: ...
 
 @final
 class ArrowFeed:

@@ -19,7 +19,8 @@ from typing import Any, NoReturn, Protocol
 
 from aioproducer._admission import Admission
 from aioproducer._arguments import check_partition
-from aioproducer._arrow import ArrowFeed, ArrowSource
+from aioproducer._arrow import ArrowFeed
+from aioproducer._arrow_source import ArrowSource
 from aioproducer._delivery import Delivery, count_in
 from aioproducer._feed import FEED_BLOCKED, FEED_BROKEN, FEED_CLOSED, FEED_DONE, FEED_EMPTY, FEED_TURN, RecordFeed
 from aioproducer._tally import Tally

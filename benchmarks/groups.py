@@ -38,7 +38,7 @@ GROUPS: Final = (
     Group(
         "the call",
         "arguments, checks and what is returned: `_admission`, `_arguments`; `_feed` and `_arrow` in their place",
-        r"/(_admission|_arguments|_feed|_arrow)\.",
+        r"/(_admission|_arguments|_feed|_arrow\w*)\.",
         r"",
         True,
         "#8c1c2f",

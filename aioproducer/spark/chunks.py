@@ -11,7 +11,7 @@ import pyarrow
 from pyarrow import compute
 from pyspark.sql import Row
 
-from aioproducer._arrow import ArrowSource
+from aioproducer._arrow_source import ArrowSource
 from aioproducer.producer import Producer
 from aioproducer.producer_internals import bulk_of
 from aioproducer.records import BatchResult, Record

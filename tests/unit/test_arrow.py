@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioproducer._admission import Admission
-from aioproducer._arrow import ArrowFeed, ArrowSource, CorruptArrowError
+from aioproducer._arrow import ArrowFeed
+from aioproducer._arrow_source import ArrowSource, CorruptArrowError
 from aioproducer._feed import FEED_BROKEN, FEED_DONE, FEED_EMPTY
 from aioproducer._tally import Tally
 from aioproducer.errors import RecordTooLargeError, SerializationError
