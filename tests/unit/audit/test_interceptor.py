@@ -7,6 +7,7 @@ import gc
 import json
 import logging
 import os
+import re
 import resource
 import warnings
 from collections.abc import Callable
@@ -108,13 +109,22 @@ def test_numbers_count_by_topic() -> None:
     assert marks[0].time_ms == 1_000_000
 
 
-@pytest.mark.parametrize("headers", [None, [("a", b"1"), ("a", None)], iter([("a", b"1"), ("a", None)]), {"a": b"1"}])
-def test_the_rest_of_the_record_is_as_it_was(headers: Any) -> None:
+@pytest.mark.parametrize(
+    ("headers", "pairs"),
+    [
+        (None, []),
+        ([("a", b"1"), ("a", None)], [("a", b"1"), ("a", None)]),
+        (iter([("a", b"1"), ("a", None)]), [("a", b"1"), ("a", None)]),
+        ({"ab": b"1"}, [("ab", b"1")]),
+    ],
+)
+def test_the_rest_of_the_record_is_as_it_was(headers: Any, pairs: list[Any]) -> None:
     record = Record(b"value", b"key", topic="orders", partition=3, headers=headers, timestamp_ms=7)
     marked = Audit().on_send(record)
     assert (marked.value, marked.key, marked.partition, marked.timestamp_ms) == (b"value", b"key", 3, 7)
-    names = [pair[0] for pair in marked.headers or ()]
-    assert names == [*{None: [], dict: ["a"]}.get(headers and type(headers), ["a", "a"]), HEADER]
+    assert marked.headers is not None
+    assert [*marked.headers][:-1] == pairs
+    assert mark_of(marked).sequence == 0
 
 
 def test_a_record_that_can_not_be_marked_takes_no_number() -> None:
@@ -123,6 +133,10 @@ def test_a_record_that_can_not_be_marked_takes_no_number() -> None:
     with pytest.raises(TypeError):
         audit.on_send(Record(b"value", topic="orders", headers=5))  # type: ignore[arg-type]
     assert mark_of(sent(audit, "orders")).sequence == 0
+
+
+def test_without_a_name_the_random_part_is_the_name() -> None:
+    assert re.fullmatch(r"[0-9a-f]{12}", Audit().producer)
 
 
 @pytest.mark.parametrize("name", ["a b", "a;b", "../x", "x" * 100, "_a", ".a"])
@@ -167,6 +181,7 @@ async def test_a_statement_covers_what_has_ended(tmp_path: Path) -> None:
     lines = await stated(audit, tmp_path)
     assert (lines[1]["first"], lines[1]["next"]) == (4, 5)
     assert lines[2] == {"producer": audit.producer, "closed": True}
+    assert "." not in (tmp_path / f"{audit.producer}.jsonl").read_text(), "all numbers are whole"
 
 
 async def test_the_same_number_of_two_topics_in_one_millisecond(tmp_path: Path) -> None:
@@ -191,14 +206,54 @@ async def test_another_interceptor_may_copy_the_mark(tmp_path: Path) -> None:
     assert lines[-1] == {"producer": audit.producer, "closed": True}
 
 
+async def test_a_record_ends_by_its_own_mark(tmp_path: Path) -> None:
+    """It may have one of the topic that it was read from, and headers of other interceptors after its own."""
+    audit, theirs = Audit(statements=tmp_path), Audit()
+    record = sent(audit, headers=sent(theirs).headers)
+    acked(audit, replace(record, headers=[*(record.headers or ()), ("trace", b"1")]))  # type: ignore[misc]
+    assert runs(await stated(audit, tmp_path))[0][:2] == [0, 0]
+    assert not audit._open
+
+
+@pytest.mark.parametrize("headers", [None, [], [("trace", b"1")], [(HEADER, None)]])
+async def test_a_record_whose_mark_another_interceptor_removed(tmp_path: Path, headers: Any) -> None:
+    """It is not known which record has ended."""
+    audit = Audit(statements=tmp_path)
+    acked(audit, replace(sent(audit), headers=headers))
+    assert await stated(audit, tmp_path) == []
+    assert lines_in(tmp_path) == {}
+
+
 async def test_the_file_grows_while_the_producer_runs(tmp_path: Path) -> None:
     audit = Audit(statements=tmp_path, interval_s=0.001)
     path = tmp_path / f"{audit.producer}.jsonl"
-    acked(audit, sent(audit))
-    async with asyncio.timeout(30):
-        while not path.exists():
-            await asyncio.sleep(0.001)
-    assert runs(await stated(audit, tmp_path))[0][:2] == [0, 0]
+    path.touch()
+    for number in (1, 2):
+        acked(audit, sent(audit))
+        async with asyncio.timeout(30):
+            while len(path.read_text().splitlines()) < number:
+                await asyncio.sleep(0.001)
+    assert [run[:2] for run in runs(await stated(audit, tmp_path))] == [[0, 0], [1, 1]]
+
+
+async def test_one_timer_serves_all_records(tmp_path: Path) -> None:
+    """It runs only while there is something to write."""
+    audit = Audit(statements=tmp_path)
+    audit.on_transaction_begin()
+    sent(audit)
+    audit.on_transaction_end(False)
+    assert audit._timer is None
+    first, second, late = (sent(audit) for _ in range(3))
+    acked(audit, first)
+    timer = audit._timer
+    assert timer is not None
+    acked(audit, second)
+    assert audit._timer is timer
+    audit.close()
+    assert timer.cancelled()
+    acked(audit, late)
+    assert audit._timer is None
+    assert (await stated(audit, tmp_path))[-1].get("closed")
 
 
 async def test_long_lines_do_not_wait(tmp_path: Path) -> None:
@@ -253,6 +308,13 @@ async def test_no_thread_is_left(tmp_path: Path, caplog: pytest.LogCaptureFixtur
         first, last = map(json.loads, (place / f"{audit.producer}.jsonl").read_text().splitlines())
         assert (first["next"], last["closed"]) == (1_000, True)
     assert [record.levelno for record in caplog.records] == ([] if is_writable else [logging.WARNING])
+
+
+async def test_a_directory_that_is_not_there_yet(tmp_path: Path) -> None:
+    place = tmp_path / "new" / "place"
+    audit = Audit(statements=place)
+    acked(audit, sent(audit))
+    assert len(await stated(audit, place)) == 1
 
 
 async def test_who_waits_for_the_file_needs_no_thread(tmp_path: Path) -> None:
@@ -325,6 +387,24 @@ async def test_numbers_of_an_aborted_transaction_are_used_again(tmp_path: Path) 
     audit.on_transaction_end(True)
     acked(audit, again, 4)  # a record's callbacks may come last
     assert runs(await stated(audit, tmp_path)) == [[0, 0, 1_000, 0], [1, 1, 1_000, 4]]
+
+
+async def test_records_that_end_in_a_later_transaction(tmp_path: Path) -> None:
+    """They belong to their own: what was committed is stated at once, and what was aborted never."""
+    audit = Audit(statements=tmp_path, clock=Clock())
+    audit.on_transaction_begin()
+    first, second = sent(audit), sent(audit)
+    audit.on_transaction_end(True)
+    audit.on_transaction_begin()
+    aborted = [sent(audit), sent(audit)]
+    acked(audit, first, 1)
+    assert runs(await stated(audit, tmp_path)) == [[0, 0, 1_000, 1]]
+    audit.on_transaction_end(False)
+    acked(audit, second, 2)
+    for record in aborted:
+        failed(audit, record, in_doubt())
+    assert runs(await stated(audit, tmp_path)) == [[0, 0, 1_000, 1], [1, 1, 1_000, 2]]
+    assert mark_of(sent(audit)).sequence == 2
 
 
 async def test_a_number_that_comes_back_belongs_to_the_open_transaction(tmp_path: Path) -> None:
