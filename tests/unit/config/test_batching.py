@@ -12,7 +12,7 @@ from aioproducer._delivery import DeliveryLedger
 from aioproducer.config.batching import accumulator_of
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.partitioners import BUILT_IN, consistent, murmur2, murmur2_random
-from tests.unit.core import add_topic, drain, drain_all, put
+from tests.unit.core import UNLIMITED, add_topic, drain, drain_all, put
 
 
 def accumulator_with(**configs: object) -> RecordAccumulator:
@@ -89,3 +89,26 @@ def test_what_keeps_a_partition_to_one_batch_at_a_time(in_flight: int, idempoten
 @pytest.mark.parametrize(("batch_size", "bytes_of_one"), [(1_000, 1_000), (3_000, 2_000)])
 def test_a_batch_fits_into_a_request(batch_size: int, bytes_of_one: int) -> None:
     assert accumulator_with(batch_size=batch_size, max_request_size=2_000).batch_size == bytes_of_one
+
+
+@pytest.mark.parametrize(
+    ("configs", "change_bytes"), [({}, 2 * 16_384), ({"batch_size": 5_000}, 5_000), ({"batch_size": 100_000}, 100_000)]
+)
+def test_when_records_without_a_key_change_partition(configs: dict[str, object], change_bytes: int) -> None:
+    """After Java's batch size, or twice that in the midst of a batch, unless ``batch_size`` was asked for."""
+    accumulator = accumulator_with(**configs)
+    topic = add_topic(accumulator, leaders=[1] * 1_000)
+    for _ in range(250):
+        put(accumulator, topic, bytes(1_000), partition=-1)
+    sizes = sorted(batch.size_bytes for batch in drain_all(accumulator))
+    assert len(sizes) > 2
+    assert all(abs(size - change_bytes) < 1_100 for size in sizes[1:]), sizes  # the last partition may have fewer
+
+
+@pytest.mark.parametrize("compression_type", ["none", "gzip"])
+def test_batches_wait_for_a_codec_if_there_is_one(compression_type: str) -> None:
+    accumulator = accumulator_with(compression_type=compression_type)
+    put(accumulator, add_topic(accumulator))
+    accumulator.close_all()
+    _, unsealed = accumulator.drain(1, UNLIMITED, 0, lambda _: True, 0)
+    assert len(unsealed) == (compression_type != "none")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import logging
+import threading
 import traceback
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -42,6 +43,7 @@ def config_of(configs: dict[str, Any]) -> ProducerConfig:
         ({"metadata.broker.list": "a,SSL://b,[::1]"}, {"bootstrap_servers": PORTLESS}),
         ({"ssl.ca.location": "probe"}, {"ssl_truststore_location": None}),
         ({"security.protocol": "ssl", "ssl.ca.location": "ca"}, {"ssl_truststore_location": "ca"}),
+        ({"security.protocol": "ssl", "ssl.keystore.location": ""}, {"ssl_keystore_type": "PEM"}),
         ({"client.id": "shop"}, {"client_id": "shop"}),
         ({"message.max.bytes": 5_000}, {"max_request_size": 5_000}),
         ({"max.in.flight": "1"}, {"max_in_flight_requests_per_connection": 1}),
@@ -84,6 +86,7 @@ def config_of(configs: dict[str, Any]) -> ProducerConfig:
         ({"compression.type": "lz4", "compression.level": -1}, {"compression_lz4_level": 9}),
         ({"compression.type": "lz4", "compression.level": 0}, {"compression_lz4_level": 9}),
         ({"compression.type": "lz4", "compression.level": "1"}, {"compression_lz4_level": 9}),
+        ({"compression.type": "lz4", "compression.level": " 1"}, {"compression_lz4_level": 9}),
         ({"compression.type": "lz4", "compression.level": 2}, {"compression_lz4_level": 9}),
         ({"compression.type": "lz4", "compression.level": 3}, {"compression_lz4_level": 3}),
         ({"compression.type": "lz4", "compression.level": "9"}, {"compression_lz4_level": 10}),
@@ -101,6 +104,10 @@ def config_of(configs: dict[str, Any]) -> ProducerConfig:
         ({"topic.metadata.refresh.interval.ms": "0"}, {"metadata_max_age_ms": 2_147_483_647}),
         (
             {"metadata.max.age.ms": 100_000, "topic.metadata.refresh.interval.ms": "300000"},
+            {"metadata_max_age_ms": 100_000},
+        ),
+        (
+            {"metadata.max.age.ms": "300000", "topic.metadata.refresh.interval.ms": 100_000},
             {"metadata_max_age_ms": 100_000},
         ),
         (
@@ -138,6 +145,12 @@ def test_a_config(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
 def test_no_servers(servers: object) -> None:
     with pytest.raises(ConfigError, match="bootstrap_servers"):
         config_of({"bootstrap.servers": servers})
+
+
+@pytest.mark.parametrize("configs", ["s3cret", None, [("client.id", "s3cret")]])
+def test_what_is_no_mapping_is_not_shown(configs: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^configs are a mapping of names to values, not (str|NoneType|list)$"):
+        translate(configs)
 
 
 def test_every_name_of_ours_is_one() -> None:
@@ -254,6 +267,8 @@ def test_grants_of_oidc(grant: str, retriever: str) -> None:
             None,
         ),
         ({"sasl.mechanisms": "PLAIN", "sasl.kerberos.principal": "shop"}, None),
+        ({"sasl.mechanisms": "PLAIN", "sasl.kerberos.keytab": "/etc/shop.keytab"}, None),
+        ({"sasl.mechanisms": "PLAIN", "sasl.oauthbearer.extensions": "a=b"}, None),
     ],
 )
 def test_what_java_says_in_its_jaas_config(configs: dict[str, Any], jaas: str | None) -> None:
@@ -300,6 +315,8 @@ def test_a_login_that_the_protocol_does_not_need_is_left_out_with_a_warning(
         ({"sasl.kerberos.principal": "x", "sasl.jaas.config": "y"}, "give one"),
         ({"oauth_cb": "x"}, "oauth_cb='x' is refused"),
         ({"sticky.partitioning.linger.ms": "x"}, "sticky.partitioning.linger.ms='x' is refused; allowed: milliseconds"),
+        ({"sticky.partitioning.linger.ms": None}, "sticky.partitioning.linger.ms=None is refused"),
+        ({"sticky.partitioning.linger.ms": float("inf")}, "sticky.partitioning.linger.ms=inf is refused"),
         ({"partitioner": "sticky"}, "partitioner='sticky' is refused; allowed: consistent, "),
         (
             {"metadata.max.age.ms": 5, "topic.metadata.refresh.interval.ms": "x"},
@@ -307,6 +324,7 @@ def test_a_login_that_the_protocol_does_not_need_is_left_out_with_a_warning(
         ),
         ({"linger.ms": 1, "queue.buffering.max.ms": 2}, "linger.ms and queue.buffering.max.ms are two names"),
         ({"security.protocol": "ssl", "ssl.key.location": "/no/such/file"}, "/no/such/file' can't be read"),
+        ({"security.protocol": "ssl", "ssl.key.location": 5}, "ssl.key.location=5 is not a file of PEM text"),
         (
             {"ssl.key.location": "-----BEGIN PRIVATE KEY-----"},
             "ssl.key.location=[hidden] is refused: it is what a file",
@@ -419,7 +437,16 @@ def properties_of_librdkafka(package: Path) -> list[tuple[str, str, str]]:
     return found
 
 
-@pytest.mark.parametrize("serializer", [StringSerializer("utf_8"), str.encode, bytes, OrjsonSerializer(dict)])
+class Both:
+    """Also callable, but not for serializing."""
+
+    def serialize(self, topic: str, headers: Any, value: Any) -> bytes:
+        return b""
+
+    def __call__(self, more: object, arguments: object) -> None: ...
+
+
+@pytest.mark.parametrize("serializer", [StringSerializer("utf_8"), str.encode, bytes, OrjsonSerializer(dict), Both()])
 def test_a_serializer_that_works_here_too(serializer: Any) -> None:
     config = config_of({"key.serializer": serializer, "value.serializer": serializer})
     assert (config.key_serializer, config.value_serializer) == (serializer, serializer)
@@ -427,18 +454,27 @@ def test_a_serializer_that_works_here_too(serializer: Any) -> None:
 
 async def test_a_token_callback() -> None:
     """confluent-kafka's callback may block, returns seconds, and receives sasl.oauthbearer.config."""
+    threads = []
+
+    def token_for(config: str) -> tuple[str, float]:
+        threads.append(threading.get_ident())
+        return f"token for {config}", 1_700_000_000.5
+
     config = config_of(
         {
             "security.protocol": "sasl_ssl",
             "sasl.mechanism": "OAUTHBEARER",
             "sasl.oauthbearer.method": "default",
             "sasl.oauthbearer.config": "scope=shop",
-            "oauth_cb": lambda config: (f"token for {config}", 1_700_000_000.5),
+            "oauth_cb": token_for,
         }
     )
     assert config.sasl_oauth_token_provider is not None
     token = await config.sasl_oauth_token_provider()
     assert token == OAuthToken("token for scope=shop", expires_at_ms=1_700_000_000_500)
+    assert threading.get_ident() not in threads
+    ours = translate({**LOGIN, "sasl.mechanism": "OAUTHBEARER", "oauth_cb": token_for})
+    assert (await ours["sasl_oauth_token_provider"]()).value == "token for "
 
 
 @pytest.mark.parametrize(
@@ -456,6 +492,8 @@ async def test_a_token_callback_with_extensions() -> None:
     """They are the fourth element of its result, after a principal."""
     ours = translate({**LOGIN, "sasl.mechanism": "OAUTHBEARER", "oauth_cb": lambda _: ("token", 1, "shop", {"a": "b"})})
     assert (await ours["sasl_oauth_token_provider"]()).extensions == {"a": "b"}
+    ours = translate({**LOGIN, "sasl.mechanism": "OAUTHBEARER", "oauth_cb": lambda _: ("token", 1, "shop")})
+    assert (await ours["sasl_oauth_token_provider"]()).extensions == {}
 
 
 class AsyncCallback:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from aioproducer.config import login
 from aioproducer.config.jaas import parse_jaas
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import ConfigError
@@ -99,7 +100,9 @@ def test_what_a_file_holds_in_place_of_its_path_is_not_shown(name: str, value: s
         (f'{PLAIN} username="alice" password="s3cret";', {"username": "alice", "password": "s3cret"}),
         (f"{PLAIN}\n  username='a b'\n  password=plain ;", {"username": "a b", "password": "plain"}),
         (f'{PLAIN} password="a\\"b\\\\c;=" ;', {"password": 'a"b\\c;='}),
+        (f'{PLAIN} password="a\\\nb";', {"password": "a\nb"}),
         (f"{PLAIN};", {}),
+        ("PlainLoginModule Required username=alice;", {"username": "alice"}),
     ],
 )
 def test_login_modules(text: str, options: dict[str, str]) -> None:
@@ -114,6 +117,9 @@ def test_login_modules(text: str, options: dict[str, str]) -> None:
         PLAIN,
         f'{PLAIN} username="s3cret',
         f"{PLAIN} username=s3cret",
+        f"{PLAIN} s3cret",
+        f"{PLAIN} username = s3cret password",
+        f"{PLAIN} username s3cret word;",
         f"{PLAIN} s3cret;",
         "a b c=s3cret;",
         '"s3cret word" required a=b;',
@@ -147,6 +153,7 @@ def test_a_login_module_takes_the_place_of_user_and_password() -> None:
     [
         ({}, "sasl_mechanism=GSSAPI needs sasl_kerberos_service_name, most often kafka"),
         ({"sasl_mechanism": "CRAM-MD5"}, "sasl_mechanism='CRAM-MD5' is refused"),
+        ({"sasl_mechanism": ""}, "sasl_mechanism is empty, but security_protocol="),
         ({"sasl_mechanism": "PLAIN"}, "sasl_mechanism=PLAIN needs sasl_username"),
         ({"sasl_mechanism": "SCRAM-SHA-256", "sasl_username": "a"}, "sasl_mechanism=SCRAM-SHA-256 needs sasl_password"),
         (
@@ -201,6 +208,15 @@ def test_a_login_module_takes_the_place_of_user_and_password() -> None:
             {
                 "sasl_mechanism": "OAUTHBEARER",
                 "sasl_oauthbearer_token_endpoint_url": "https://x",
+                "sasl_oauthbearer_scope": "b",
+                "sasl_jaas_config": "x.OAuthBearerLoginModule required clientId=me clientSecret=s3cret scope=a;",
+            },
+            "sasl_oauthbearer_scope contradicts sasl_jaas_config, which has scope too",
+        ),
+        (
+            {
+                "sasl_mechanism": "OAUTHBEARER",
+                "sasl_oauthbearer_token_endpoint_url": "https://x",
                 "sasl_oauth_token_provider": provider,
             },
             "sasl_oauth_token_provider contradicts sasl_oauthbearer_token_endpoint_url",
@@ -224,6 +240,7 @@ PACKAGE = "org.apache.kafka.common.security.oauthbearer"
     ("values", "retriever", "has_secret"),
     [
         ({URL: "https://x", ID: "a", SECRET: "b"}, "ClientCredentialsJwtRetriever", True),
+        ({URL: "https://x/token?tenant=shop", ID: "a", SECRET: "b"}, "ClientCredentialsJwtRetriever", True),
         ({URL: "file:///x"}, "FileJwtRetriever", False),
         ({URL: "file:///x", RETRIEVER: f"{PACKAGE}.FileJwtRetriever"}, "FileJwtRetriever", False),
         ({URL: "https://x", f"{ASSERTION}_private_key_file": "k"}, "ClientCredentialsJwtRetriever", False),
@@ -266,6 +283,8 @@ def test_where_the_token_comes_from(values: dict[str, Any], retriever: str, has_
         ({URL: "https://x", RETRIEVER: "FileJwtRetriever"}, f"contradicts {URL}, which is not of a file"),
         ({URL: "file:///x", RETRIEVER: "JwtBearerJwtRetriever"}, f"contradicts {URL}, which is of a file"),
         ({URL: "file://host/x"}, f"{URL} is refused; allowed: https://host/..., http://host/..., file:///path"),
+        ({URL: "file:///"}, f"{URL} is refused; allowed: https://host/..., http://host/..., file:///path"),
+        ({URL: "https:///a"}, f"{URL} is refused; allowed: https://host/..., http://host/..., file:///path"),
         ({URL: "file:///a?b"}, f"{URL} of a file has a ? or # in it: in a file's name they are %3F and %23"),
         ({URL: "file:///a#b"}, f"{URL} of a file has a ? or # in it: in a file's name they are %3F and %23"),
         ({URL: "https://x", RETRIEVER: "com.example.Own"}, "for others, use sasl_oauth_token_provider"),
@@ -273,6 +292,25 @@ def test_where_the_token_comes_from(values: dict[str, Any], retriever: str, has_
 )
 def test_tokens_that_can_come_from_nowhere(values: dict[str, Any], expected: str) -> None:
     assert expected in refusal(sasl_mechanism="OAUTHBEARER", **values)
+
+
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        ({"sasl_jaas_config": "x.Krb5LoginModule required serviceName=broker;"}, "broker"),
+        ({"sasl_kerberos_service_name": "kafka"}, "kafka"),
+        (
+            {
+                "sasl_kerberos_service_name": "kafka",
+                "sasl_jaas_config": "x.Krb5LoginModule required serviceName=broker;",
+            },
+            "kafka",
+        ),
+    ],
+)
+def test_the_service_name_of_kerberos(values: dict[str, Any], name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(login, "check_package", lambda *_: None)  # gssapi is built against a library of the system
+    assert parse(sasl_mechanism="GSSAPI", **values).sasl_kerberos_service_name == name
 
 
 def test_client_id_and_secret_of_the_login_module() -> None:
@@ -363,7 +401,7 @@ def test_what_a_login_module_can_not_say_of_tls(options: str, values: dict[str, 
     assert "s3cret" not in told
 
 
-def test_what_a_login_module_says_of_tls_is_of_the_token_endpoint_alone() -> None:
+def test_what_a_login_module_says_of_tls_is_of_the_token_endpoint_alone(caplog: pytest.LogCaptureFixture) -> None:
     options = "ssl.truststore.location=/ca.pem ssl.endpoint.identification.algorithm=HTTPS"
     module = f"{OIDC_MODULE} clientId=me clientSecret=s3cret {options};"
     config = parse(sasl_mechanism="OAUTHBEARER", sasl_jaas_config=module, **{URL: "https://x"})
@@ -371,6 +409,7 @@ def test_what_a_login_module_says_of_tls_is_of_the_token_endpoint_alone() -> Non
     endpoint = config.endpoint_tls()
     assert endpoint is not None
     assert endpoint.ssl_truststore_location == "/ca.pem"
+    assert (endpoint.uses_tls, endpoint.client_id, caplog.text) == (True, "endpoint", "")
 
 
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])

@@ -94,6 +94,11 @@ def test_empty_client_id_is_replaced(client_id: str | None) -> None:
     assert parse(client_id="mine").client_id == "mine"
 
 
+def test_the_source_of_client_numbers_may_be_given() -> None:
+    config = ProducerConfig.parse_dotted({"bootstrap.servers": "a:1"}, next_client_number=lambda: 9)
+    assert config.client_id == "producer-9"
+
+
 def test_a_refused_config_uses_no_client_number() -> None:
     def no_number() -> int:
         raise AssertionError
@@ -211,6 +216,25 @@ def test_from_config_takes_both_forms() -> None:
     config = ProducerConfig.parse_dotted({"bootstrap.servers": "a:1", "linger_ms": "9", "batch.size": 5})
     assert (config.linger_ms, config.batch_size) == (9, 5)
     assert config.given == {"bootstrap_servers", "linger_ms", "batch_size"}
+
+
+@pytest.mark.parametrize("configs", ["s3cret", None, ["s3cret"]])
+def test_from_config_takes_nothing_but_a_mapping(configs: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^configs are a mapping of names to values, not (str|NoneType|list)$"):
+        ProducerConfig.parse_dotted(configs)
+
+
+def test_none_is_not_given() -> None:
+    config = parse(sasl_username=None, ssl_truststore_location=None, transactional_id=None)
+    assert config.given == {"bootstrap_servers"}
+
+
+@pytest.mark.parametrize(
+    ("configs", "most"),
+    [({}, 1_048_576), ({"buffer_memory": 50_000}, 50_000), ({"max_request_size": 9_000}, 9_000)],
+)
+def test_a_record_has_to_fit_into_a_request_and_the_buffer(configs: dict[str, int], most: int) -> None:
+    assert parse(**configs).max_record_bytes == most
 
 
 def test_from_config_unknown_name_is_shown_as_given() -> None:
