@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader, Metric
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -53,14 +53,20 @@ class Telemetry:
     def spans(self, name: str) -> list[ReadableSpan]:
         return [span for span in self._spans.get_finished_spans() if span.name == name]
 
-    def measured(self, name: str) -> dict[frozenset[tuple[str, Any]], Any]:
+    def _metrics(self, name: str) -> Iterator[Metric]:
         data = self._reader.get_metrics_data()
+        for resource in data.resource_metrics if data else ():
+            for scope in resource.scope_metrics:
+                yield from (metric for metric in scope.metrics if metric.name == name)
+
+    def unit(self, name: str) -> str | None:
+        (metric,) = self._metrics(name)
+        return metric.unit
+
+    def measured(self, name: str) -> dict[frozenset[tuple[str, Any]], Any]:
         return {
             frozenset((point.attributes or {}).items()): point
-            for resource in (data.resource_metrics if data else ())
-            for scope in resource.scope_metrics
-            for metric in scope.metrics
-            if metric.name == name
+            for metric in self._metrics(name)
             for point in metric.data.data_points
         }
 
@@ -201,6 +207,36 @@ async def test_a_context_of_its_own_stays(cluster: FakeCluster, telemetry: Telem
     for span in spans:
         (link,) = span.links
         assert format_span_id(link.context.span_id) == "0123456789abcdef"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "links"),
+    [
+        ("Traceparent", THEIRS, 1),
+        ("b3", "80f198ee56343ba864fe8b2a57d3eff7-e457b5a2e4d86bd1-1", 0),
+        ("X-B3-TraceId", "80f198ee56343ba864fe8b2a57d3eff7", 0),
+        ("traceparent", "not even ASCII: é", 0),
+    ],
+)
+async def test_a_context_in_another_format_stays_too(
+    cluster: FakeCluster, telemetry: Telemetry, name: str, value: str, links: int
+) -> None:
+    """Without its propagator there is nothing to link to."""
+    async with producer_of(cluster, telemetry.tracing()) as producer:
+        await producer.send("orders", b"value", headers=[("own", b"1"), (name, value.encode())])
+    assert headers(cluster) == [{"own": ["1"], name: [value]}]
+    (span,) = telemetry.spans("send orders")
+    assert (span.kind, len(span.links)) == (SpanKind.CLIENT, links)
+
+
+async def test_what_is_not_known_is_not_told(cluster: FakeCluster, telemetry: Telemetry) -> None:
+    """Without acknowledgements there is no offset; and a key of bytes is no text."""
+    async with producer_of(cluster, telemetry.tracing(), acks=0) as producer:
+        await producer.send("orders", b"value", key=b"key")
+    (span,) = telemetry.spans("send orders")
+    told = dict(span.attributes or {})
+    assert told["messaging.destination.partition.id"] == "0"
+    assert not {"messaging.kafka.offset", "messaging.kafka.message.key", "messaging.kafka.message.tombstone"} & {*told}
 
 
 async def test_records_with_the_same_context_are_not_mixed_up(cluster: FakeCluster, telemetry: Telemetry) -> None:
@@ -472,6 +508,8 @@ async def test_metrics_of_the_conventions(cluster: FakeCluster, telemetry: Telem
     assert sent[frozenset({*common, ("error.type", "TOPIC_AUTHORIZATION_FAILED")})].value == 1
     durations = telemetry.measured("messaging.client.operation.duration")
     assert sum(point.count for point in durations.values()) == 4
+    assert telemetry.unit("messaging.client.sent.messages") == "{message}"
+    assert telemetry.unit("messaging.client.operation.duration") == "s"
     assert next(iter(durations.values())).explicit_bounds[:3] == (0.005, 0.01, 0.025)
 
 
@@ -500,6 +538,8 @@ async def test_all_metrics_of_the_producer(cluster: FakeCluster, telemetry: Tele
         await producer.send("orders", b"1")
         shop = ("messaging.client.id", "shop")
         assert telemetry.measured("kafka.producer.record.send.total")[frozenset({shop})].value == 1
+        of_node = telemetry.measured("kafka.producer.node.request.total")
+        assert of_node[frozenset({shop, ("messaging.kafka.node.id", "1")})].value > 0
     of_topic = await asyncio.to_thread(telemetry.measured, "kafka.producer.topic.record.send.total")
     assert of_topic[frozenset({shop, ("messaging.destination.name", "orders")})].value == 1
 
@@ -541,7 +581,7 @@ GLOBAL = """
 import asyncio
 from opentelemetry import metrics
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader, Metric
 from aioproducer import Producer
 from aioproducer.integrations.opentelemetry import observe
 from aioproducer.testing import FakeCluster

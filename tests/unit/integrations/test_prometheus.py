@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from aioproducer import Producer
+from aioproducer.integrations import metrics
 from aioproducer.integrations.prometheus import ProducerCollector
 from aioproducer.testing import FakeCluster
 
@@ -114,6 +115,28 @@ async def test_after_the_end(cluster: FakeCluster) -> None:
     gone = CollectorRegistry()
     gone.register(ProducerCollector(lost))
     assert scraped(gone) == {}
+
+
+async def test_a_topic_may_be_named_like_a_node(cluster: FakeCluster) -> None:
+    registry = CollectorRegistry()
+    async with Producer(bootstrap_servers=cluster.bootstrap_servers, client_id="shop") as producer:
+        registry.register(ProducerCollector(producer))
+        await producer.send("node-1", b"value")
+        found = scraped(registry)
+    labels = frozenset({("client_id", "shop"), ("topic", "node-1")})
+    assert found["kafka_producer_topic_record_send_total", labels] == ("counter", 1)
+
+
+def test_a_loop_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scrape from another thread shows nothing of a producer whose loop is held up."""
+    monkeypatch.setattr(metrics, "TIMEOUT_S", 0.001)
+    registry = CollectorRegistry()
+    with FakeCluster() as cluster, asyncio.Runner() as runner:
+        producer = Producer(bootstrap_servers=cluster.bootstrap_servers)
+        registry.register(ProducerCollector(producer))
+        runner.run(producer.start())
+        assert scraped(registry) == {}
+        runner.run(producer.close())
 
 
 async def test_the_dashboard_asks_for_what_there_is(cluster: FakeCluster) -> None:
