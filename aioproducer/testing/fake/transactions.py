@@ -159,7 +159,6 @@ class Transactions:
         else:
             self._raise_epoch(known, epoch if has_id else None)
         known.timeout_ms, known.state, known.started_ms = timeout_ms, State.EMPTY, -1
-        known.partitions.clear()
         return known.producer_id, known.epoch
 
     def add_partitions(
@@ -247,8 +246,7 @@ class Transactions:
                 raise ConcurrentTransactionsError()
             raise InvalidTxnStateError()
         if known.state is not State.ONGOING:
-            same = known.state is (State.COMPLETE_COMMIT if committed else State.COMPLETE_ABORT)
-            if repeated and same and known.state is not State.EMPTY:
+            if repeated and known.state is (State.COMPLETE_COMMIT if committed else State.COMPLETE_ABORT):
                 return known.producer_id, known.epoch
             if repeated or committed:
                 raise InvalidTxnStateError()
@@ -300,7 +298,6 @@ class Transactions:
         if not self._write_markers(known, committed):
             return
         known.state = State.COMPLETE_COMMIT if committed else State.COMPLETE_ABORT
-        known.partitions.clear()
         if known.next_producer_id != NO_ID:
             known.previous_producer_id, known.producer_id = known.producer_id, known.next_producer_id
             known.next_producer_id, known.epoch = NO_ID, 0

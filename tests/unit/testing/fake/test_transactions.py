@@ -429,6 +429,96 @@ class TestOffsets:
         assert 0 <= offsets_partition("order-service-é-😀") < 50
 
 
+@pytest.mark.parametrize(
+    ("timeout_ms", "taken"), [(-1, False), (0, False), (1, True), (900_000, True), (900_001, False)]
+)
+def test_a_timeout_is_within_what_brokers_allow(timeout_ms: int, taken: bool) -> None:
+    code = Client(model()).init(timeout_ms).error_code
+    assert name(code) == ("" if taken else "INVALID_TRANSACTION_TIMEOUT")
+
+
+@pytest.mark.parametrize(("kafka", "version"), [("3.9", 4), ("4.3", 5)])
+@pytest.mark.parametrize(
+    ("other_id", "other_epoch", "error"),
+    [(1, 0, "INVALID_PRODUCER_ID_MAPPING"), (0, 1, "PRODUCER_FENCED"), (0, -1, "PRODUCER_FENCED")],
+)
+def test_only_the_current_producer_may_go_on(
+    kafka: str, version: int, other_id: int, other_epoch: int, error: str
+) -> None:
+    one = client(version=kafka)
+    one.init()
+    one.add(0)
+    one.producer_id += other_id
+    one.epoch += other_epoch
+    assert one.add(1) == {error}
+    for committed in True, False:
+        assert name(one.end(committed=committed, version=version).error_code) == error
+    assert one.state() == "Ongoing"
+
+
+@pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize(("kafka", "version"), [("3.9", 4), ("4.3", 5)])
+def test_an_end_may_be_repeated_but_not_changed(kafka: str, version: int, committed: bool) -> None:
+    one = client(version=kafka)
+    one.add(0)
+    one.cluster.coordinators.transactions.marker_delay_ms = 1_000
+    assert one.end(committed=committed, version=version).error_code == 0
+    for waited_ms, again in ((999, "CONCURRENT_TRANSACTIONS"), (1, "")):
+        one.now_ms += waited_ms
+        assert name(one.end(committed=committed, version=version).error_code) == again
+        assert name(one.end(committed=not committed, version=version).error_code) == "INVALID_TXN_STATE"
+    assert one.state() == ("CompleteCommit" if committed else "CompleteAbort")
+
+
+def test_the_next_epoch_is_that_of_the_current_producer() -> None:
+    """Which may ask again if the answer was lost (KIP-360)."""
+    one = client()
+    own = one.producer_id
+    for before, after in ((0, 1), (0, 1), (1, 2)):
+        assert one.init(producer_id=own, producer_epoch=before).error_code == 0
+        assert (one.producer_id, one.epoch) == (own, after)
+    for producer_id, epoch in ((own, 0), (own, 3), (own + 1, 2)):
+        assert name(one.init(producer_id=producer_id, producer_epoch=epoch).error_code) == "PRODUCER_FENCED"
+
+
+def test_an_abort_of_nothing_raises_the_epoch_each_time() -> None:
+    """Unless it is the same one again; and nothing can't be committed."""
+    one = client()
+    assert name(one.end().error_code) == "INVALID_TXN_STATE"
+    for before, after in ((0, 1), (0, 1), (1, 2)):
+        one.epoch = before
+        answer = one.end(committed=False)
+        assert (answer.error_code, answer.producer_epoch) == (0, after)
+    one.epoch = 2
+    assert name(one.end().error_code) == "INVALID_TXN_STATE"
+
+
+def test_an_empty_transactional_id_is_refused() -> None:
+    one = Client(model(), "")
+    assert name(one.init().error_code) == "INVALID_REQUEST"
+    assert one.add(0) == {"INVALID_REQUEST"}
+    assert name(one.end().error_code) == "INVALID_REQUEST"
+
+
+@pytest.mark.parametrize(("kafka", "error"), [("4.3", ""), ("3.9", "PRODUCER_FENCED")])
+def test_who_takes_too_long_goes_on_in_v2_alone(kafka: str, error: str) -> None:
+    one = client(version=kafka)
+    one.add(0)
+    one.now_ms += 60_001
+    assert one.state() == "CompleteAbort"
+    assert name(one.init(producer_id=one.producer_id, producer_epoch=0).error_code) == error
+    assert one.epoch == (0 if error else 1)
+
+
+def test_a_transaction_has_all_of_its_time() -> None:
+    one = client()
+    one.produce()
+    one.now_ms += 60_000
+    assert one.state() == "Ongoing"
+    one.now_ms += 1
+    assert one.state() == "CompleteAbort"
+
+
 def test_a_transactional_id_with_an_open_transaction_is_not_forgotten() -> None:
     """Once it is, its producer gets a new producer id, as if it had a new transactional id."""
     one = client()
