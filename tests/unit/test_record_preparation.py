@@ -14,7 +14,7 @@ import pytest
 
 from aioproducer.errors import KafkaError, RecordTooLargeError, SerializationError, SerializerNotReadyError
 from aioproducer.record_preparation import RecordPreparation
-from aioproducer.records import PartitionInfo, Record, RecordMetadata
+from aioproducer.records import BatchResult, PartitionInfo, Record, RecordMetadata
 
 METADATA = RecordMetadata("orders", 0, 1, 2, 3, 4)
 
@@ -50,6 +50,15 @@ def test_preparation_is_trivial_if_no_user_code_has_to_run() -> None:
         assert not preparation(**option).is_trivial
     assert preparation(interceptors=[Noting()]).intercepts
     assert not preparation(key_serializer=str).intercepts
+
+
+def test_serializers_run_at_once_if_no_other_user_code_has_to() -> None:
+    """The compiled core calls them without a Record, which interceptors and partitioners get."""
+    assert preparation().serializers_at_once == (None, None)
+    key, value = preparation(value_serializer=str).serializers_at_once or (str, None)
+    assert (key, callable(value)) == (None, True)
+    for other in {"interceptors": [Noting()]}, {"partitioner": lambda *_: 0}:
+        assert preparation(value_serializer=str, **other).serializers_at_once is None
 
 
 @pytest.mark.parametrize(
@@ -248,6 +257,7 @@ def test_the_partitioner_decides_unless_the_record_names_a_partition() -> None:
     assert seen == [("orders", b"k", b"v", partitions_of("orders"))]
     assert prepared.choose_partition(record(partition=0), b"k", b"v", partitions_of) == 0
     assert len(seen) == 1, "an explicit partition wins"
+    assert preparation(partitioner=lambda *_: 0).choose_partition(record(), b"k", b"v", partitions_of) == 0
     assert preparation().choose_partition(record(), b"k", b"v", partitions_of) is None
 
 
@@ -408,6 +418,27 @@ def test_interceptor_that_raises(error: type[BaseException], caplog: pytest.LogC
     assert all(entry.exc_info for entry in caplog.records)
 
 
+def test_interceptors_hear_of_calls_with_many_records() -> None:
+    heard: list[Any] = []
+
+    class Bulk:
+        def on_send(self, record: Record) -> Record:
+            return record
+
+        def on_bulk_begin(self, topic: str | None) -> None:
+            heard.append(topic)
+
+        def on_bulk_end(self, result: Any, error: Any) -> None:
+            heard.append((result, error))
+
+    prepared = preparation(interceptors=[Noting(), Bulk()])
+    prepared.bulk_began("orders")
+    result, error = BatchResult(1, 0, {}, []), ValueError()
+    prepared.bulk_ended(result, None)
+    prepared.bulk_ended(None, error)
+    assert heard == ["orders", (result, None), (None, error)]
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 def test_interceptor_that_ends_the_program(error: type[BaseException]) -> None:
     prepared = preparation(interceptors=[Broken(error)])
@@ -496,7 +527,9 @@ async def test_bound_serializers() -> None:
     assert await prepared.serialize(record(5, 6)) == (b"waited", b"waited")
     with pytest.raises(SerializerNotReadyError, match="prepare it"):
         prepared.serialize_nowait(record(5, 6))
-    assert preparation(value_serializer=Bindable(adds_headers=True)).adds_headers
+    adding = preparation(value_serializer=Bindable(adds_headers=True))
+    assert adding.adds_headers
+    assert adding.serializers_at_once is None
 
 
 async def test_closing_bound_serializers(caplog: pytest.LogCaptureFixture) -> None:
@@ -510,6 +543,7 @@ async def test_closing_bound_serializers(caplog: pytest.LogCaptureFixture) -> No
         await closing
     assert (serializer.closed, other.closed) == (2, 2)
     assert "Bindable.close raised" in caplog.text
+    assert all(entry.exc_info for entry in caplog.records)
 
 
 async def test_errors_that_say_it_themselves_are_left_alone() -> None:
