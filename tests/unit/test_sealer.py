@@ -228,6 +228,11 @@ async def test_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch, caplog:
     await bench.sealer.close()
 
 
+async def test_one_trouble_does_not_keep_another_from_the_log() -> None:
+    sealer = Bench().sealer
+    assert [sealer._may_log(trouble) for trouble in ("failed", "no thread", "failed")] == [True, True, False]
+
+
 async def test_batch_that_expired_in_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its memory is freed when the worker is done, not before."""
     go_on = threading.Event()

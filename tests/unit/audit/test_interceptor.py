@@ -215,7 +215,7 @@ async def test_a_record_ends_by_its_own_mark(tmp_path: Path) -> None:
     assert not audit._open
 
 
-@pytest.mark.parametrize("headers", [None, [], [("trace", b"1")], [(HEADER, None)]])
+@pytest.mark.parametrize("headers", [None, [], [("trace", b"1")], [(HEADER, None)], [(HEADER, bytearray(b"x"))]])
 async def test_a_record_whose_mark_another_interceptor_removed(tmp_path: Path, headers: Any) -> None:
     """It is not known which record has ended."""
     audit = Audit(statements=tmp_path)

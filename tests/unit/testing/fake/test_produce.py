@@ -185,7 +185,46 @@ def test_a_record_without_a_key_in_a_compacted_topic_is_named() -> None:
     keyless = encoded([PlainRecord(NOW_MS, b"k", b"1"), PlainRecord(NOW_MS, None, b"2")])
     answer = produce(cluster, keyless, "state")
     assert name(answer.error_code) == "INVALID_RECORD"
-    assert [one.batch_index for one in answer.record_errors] == [1]
+    (one,) = answer.record_errors
+    assert (one.batch_index, one.batch_index_error_message) == (1, "a compacted topic takes no record without a key")
+
+
+@pytest.mark.parametrize("version", [12, 13])
+def test_an_answer_names_its_topic_as_the_request_does(version: int) -> None:
+    cluster = model()
+    request = produce_request(cluster, batch(b"a"))
+    (topic,) = ask(leader_session(cluster), request, version).responses
+    if version < 13:
+        assert topic.name == "orders"
+    else:
+        assert topic.topic_id == cluster.topic("orders").topic_id
+
+
+def test_a_refusal_says_where_the_log_begins_unless_the_leader_has_not_looked_at_it() -> None:
+    cluster = model()
+    produce(cluster, batch(b"a", b"b", producer=(4, 0, 0)))
+    cluster.delete_records("orders", 0, 1)
+    gap = produce(cluster, batch(b"c", producer=(4, 0, 9)))
+    assert (name(gap.error_code), gap.log_start_offset) == ("OUT_OF_ORDER_SEQUENCE_NUMBER", 1)
+    follower = next(node_id for node_id in cluster.brokers if node_id != cluster.leader_of("orders"))
+    moved = produce(cluster, batch(b"c"), session=Session(cluster, follower))
+    assert (name(moved.error_code), moved.log_start_offset) == ("NOT_LEADER_OR_FOLLOWER", -1)
+    cluster.alter_configs("orders", {"max.message.bytes": 10})
+    large = produce(cluster, batch(b"c"))
+    assert (name(large.error_code), large.log_start_offset) == ("MESSAGE_TOO_LARGE", -1)
+
+
+def test_transactional_records_need_a_transactional_id() -> None:
+    records = batch(b"a", producer=(4, 0, 0), transactional=True)
+    assert name(produce(model(), records).error_code) == "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
+
+
+def test_only_transactional_records_have_to_be_in_a_transaction() -> None:
+    cluster = model()
+    request = produce_request(cluster, batch(b"a", producer=(4, 0, 0)))
+    request.transactional_id = "txn"
+    (topic,) = ask(leader_session(cluster), request).responses
+    assert topic.partition_responses[0].error_code == 0
 
 
 def test_a_batch_above_the_topics_limit_is_too_large() -> None:

@@ -493,6 +493,19 @@ def test_an_abort_of_nothing_raises_the_epoch_each_time() -> None:
     assert name(one.end().error_code) == "INVALID_TXN_STATE"
 
 
+def test_a_v2_transaction_begins_at_sequence_0_where_its_producer_is_unknown() -> None:
+    one = client()
+    assert one.produce(sequence=5) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
+    assert one.produce() == ""
+
+
+def test_nobody_coordinates_where_no_broker_runs() -> None:
+    cluster = model(brokers=1)
+    assert cluster.coordinators.node_of("txn") == 1
+    cluster.stop_broker(1)
+    assert cluster.coordinators.node_of("txn") is None
+
+
 def test_an_empty_transactional_id_is_refused() -> None:
     one = Client(model(), "")
     assert name(one.init().error_code) == "INVALID_REQUEST"
