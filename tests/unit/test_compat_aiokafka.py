@@ -18,6 +18,7 @@ from aioproducer.compat.aiokafka import AIOKafkaProducer
 from aioproducer.errors import InvalidTimestampError
 from aioproducer.net.sasl.oauthbearer import OAuthBearer
 from aioproducer.testing import FakeCluster
+from tests.reference.record_batch import PlainRecord, encoded
 from tests.unit.core import end, filled, make_accumulator
 
 
@@ -65,6 +66,57 @@ def test_what_append_returns() -> None:
     """It has all of aiokafka's attributes."""
     metadata: Any = AIOKafkaProducer().create_batch().append(timestamp=5, key=None, value=b"value")
     assert (metadata.offset, metadata.timestamp, metadata.crc) == (0, 5, None)
+
+
+def test_a_batch_takes_what_fits() -> None:
+    """The first record always does; one that does not closes the batch."""
+    batch = AIOKafkaProducer(max_batch_size=200).create_batch()
+    sizes = []
+    while (metadata := batch.append(timestamp=5, key=b"key", value=b"v" * 20)) is not None:
+        assert metadata.offset == len(sizes)
+        sizes.append(metadata.size)
+        assert not batch.closed()
+    assert sizes == [30] * 4
+    assert (batch.closed(), batch.record_count(), batch.size()) == (True, 4, 61 + 4 * 30)
+    assert batch.append(timestamp=5, key=None, value=b"") is None
+    large = AIOKafkaProducer(max_batch_size=200).create_batch()
+    assert large.append(timestamp=5, key=None, value=bytes(1_000)) is not None
+    assert large.append(timestamp=5, key=None, value=b"") is None
+
+
+def test_a_batch_that_is_closed_takes_nothing() -> None:
+    batch = AIOKafkaProducer().create_batch()
+    batch.close()
+    assert batch.append(timestamp=None, key=None, value=b"value") is None
+    assert (batch.closed(), batch.record_count(), batch.size()) == (True, 0, 61)
+
+
+def test_the_size_of_a_batch_is_that_of_its_bytes() -> None:
+    batch = AIOKafkaProducer(max_batch_size=1_000_000).create_batch()
+    records = [
+        PlainRecord(1_000_000, None, b"value"),
+        PlainRecord(1_000_063, b"key", None),
+        PlainRecord(999_936, "é".encode(), bytes(63)),
+        PlainRecord(999_935, b"", bytes(64), (("é", b"1"), ("null", None))),
+        PlainRecord(2**40, bytes(10_000), b""),
+    ]
+    records += [PlainRecord(1_000_000, None, b"%d" % number) for number in range(100)]
+    for record in records:
+        assert batch.append(
+            timestamp=record.timestamp_ms, key=record.key, value=record.value, headers=cast(Any, record.headers)
+        )
+    assert batch.size() == len(encoded(records))
+
+
+@pytest.mark.parametrize("headers", [[("a", b"1")], {"a": b"1"}])
+def test_what_a_batch_holds(headers: Any) -> None:
+    """Serialized keys and values, as they are at the time of the call."""
+    serializers: Any = {"key_serializer": str, "value_serializer": lambda value: value}
+    batch = AIOKafkaProducer(**serializers).create_batch()
+    value = bytearray(b"value")
+    assert batch.append(timestamp=5.9, key=7, value=value, headers=headers) is not None
+    value[:] = b"other"
+    assert batch.records == [(b"7", b"value", 5, (("a", b"1"),))]
 
 
 @pytest.mark.parametrize("partitioner", [None, lambda key, everything, available: max(available) if key is None else 0])
@@ -220,6 +272,26 @@ async def test_a_record_above_the_default_buffer(fake_kafka_cluster: FakeCluster
     for bad in (float("inf"), "large"):
         with pytest.raises(ConfigError, match=f"max_request_size={bad!r} is refused"):
             AIOKafkaProducer(max_request_size=cast(float, bad))
+
+
+@pytest.mark.parametrize(
+    ("given", "acks", "idempotent", "in_flight"),
+    [
+        ({}, 1, False, 1),
+        ({"acks": 0}, 0, False, 1),
+        ({"acks": "all"}, -1, False, 1),
+        ({"acks": -1}, -1, False, 1),
+        ({"enable_idempotence": True}, -1, True, 5),
+        ({"transactional_id": "shop"}, -1, True, 5),
+    ],
+)
+def test_acks_are_of_all_replicas_where_exactly_once_needs_it(
+    given: dict[str, Any], acks: int, idempotent: bool, in_flight: int
+) -> None:
+    config = AIOKafkaProducer(**given).native._config
+    assert (config.acks, config.enable_idempotence) == (acks, idempotent)
+    assert config.max_in_flight_requests_per_connection == in_flight
+    assert config.connections_max_idle_ms == 540_000
 
 
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "sasl_ssl"])
