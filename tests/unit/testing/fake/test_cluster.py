@@ -20,13 +20,16 @@ from aioproducer import Producer
 from aioproducer.errors import (
     BrokerError,
     InvalidConfigError,
+    InvalidPartitionsError,
     InvalidReplicaAssignmentError,
     InvalidTopicError,
     MessageTooLargeError,
     TopicAlreadyExistsError,
 )
+from aioproducer.protocol.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from aioproducer.testing import ClusterError, FakeCluster, ports
 from aioproducer.testing.fake import cluster as fake_cluster
+from tests.unit.testing.fake.talk import model
 from tests.unit.testing.test_ports import OfferedPorts
 
 LIMIT_S = 30
@@ -454,9 +457,25 @@ async def test_nobody_pushes_what_is_not_wanted() -> None:
         assert cluster.pushed_metrics() == ()
 
 
+def test_topics_that_no_cluster_takes_are_refused() -> None:
+    cluster = FakeCluster()
+    for name in ("", "a b", "..", "x" * 250):
+        with pytest.raises(InvalidTopicError):
+            cluster.create_topic(name)
+    cluster.create_topic("orders", 3)
+    for total in (2, 3):
+        with pytest.raises(InvalidPartitionsError):
+            cluster.add_partitions("orders", total)
+    cluster.add_partitions("orders", 4)
+    assert list(cluster.end_offsets("orders")) == [0, 1, 2, 3]
+
+
 def test_brokers_without_a_receiver_want_nothing() -> None:
     with pytest.raises(ClusterError, match="receives_metrics=True"):
         FakeCluster().subscribe_metrics("*")
+    asks = GetTelemetrySubscriptionsRequest.API_KEY
+    for receives_metrics in False, True:
+        assert (asks in model(receives_metrics=receives_metrics).ranges) == receives_metrics
 
 
 def _hex(client: str | None) -> str:

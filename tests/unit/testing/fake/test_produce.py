@@ -214,6 +214,12 @@ def test_a_refusal_says_where_the_log_begins_unless_the_leader_has_not_looked_at
     assert (name(large.error_code), large.log_start_offset) == ("MESSAGE_TOO_LARGE", -1)
 
 
+@pytest.mark.parametrize(("kafka", "error"), [("4.3", "INVALID_TIMESTAMP"), ("3.9", "")])
+def test_newer_brokers_take_no_record_from_the_future(kafka: str, error: str) -> None:
+    answer = produce(model(version=kafka), batch(b"a"), version=11, now_ms=NOW_MS - 3_600_001)
+    assert name(answer.error_code) == error
+
+
 def test_transactional_records_need_a_transactional_id() -> None:
     records = batch(b"a", producer=(4, 0, 0), transactional=True)
     assert name(produce(model(), records).error_code) == "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"

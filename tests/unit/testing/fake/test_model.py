@@ -1,0 +1,48 @@
+"""The cluster model's own state: which partitions there are, and who leads them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.testing.fake.talk import model
+
+
+def test_only_a_replica_that_is_in_sync_and_runs_can_lead() -> None:
+    cluster = model()
+    leader, second, third = cluster.partition("orders", 0).replicas
+    cluster.shrink_isr("orders", 0, [leader, second])
+    with pytest.raises(ValueError, match=f"broker {third} can't lead orders-0"):
+        cluster.move_leader("orders", 0, third)
+    assert cluster.move_leader("orders") == second
+    cluster.shrink_isr("orders", 0, [second])
+    cluster.stop_broker(second)
+    assert cluster.leader_of("orders") is None
+    for to in (second, None):
+        with pytest.raises(ValueError, match="can't lead orders-0"):
+            cluster.move_leader("orders", 0, to)
+    cluster.start_broker(second)
+    assert cluster.leader_of("orders") == second
+
+
+def test_replicas_in_sync_are_replicas_and_include_the_leader() -> None:
+    cluster = model(brokers=4)
+    partition = cluster.partition("orders", 0)
+    leader, second, third = partition.replicas
+    (stranger,) = set(cluster.brokers) - set(partition.replicas)
+    for isr in ([leader, stranger], [second, third]):
+        with pytest.raises(ValueError, match="of orders-0: leader"):
+            cluster.shrink_isr("orders", 0, isr)
+    cluster.remove_leader("orders")
+    cluster.shrink_isr("orders", 0, [second, third])
+    assert partition.isr == [second, third]
+
+
+def test_new_partitions_have_as_many_replicas_as_the_others() -> None:
+    cluster = model()
+    cluster.create_topic("pairs", 1, 2)
+    cluster.add_partitions("pairs", 3)
+    assert [len(one.replicas) for one in cluster.topic("pairs").partitions] == [2, 2, 2]
+    found = {
+        place: cluster.has_partition(*place) for place in (("pairs", 2), ("pairs", 3), ("orders", -1), ("none", 0))
+    }
+    assert found == {("pairs", 2): True, ("pairs", 3): False, ("orders", -1): False, ("none", 0): False}
