@@ -12,12 +12,13 @@ from typing import Any, cast
 
 import pytest
 
-from aioproducer import BootstrapError, ConfigError, ProducerClosedError, ProducerState, Record
+from aioproducer import BootstrapError, ConfigError, ProducerClosedError, ProducerState, Record, TopicPartition
 from aioproducer._delivery import Delivery
 from aioproducer.compat.aiokafka import AIOKafkaProducer
 from aioproducer.errors import InvalidTimestampError
 from aioproducer.net.sasl.oauthbearer import OAuthBearer
 from aioproducer.testing import FakeCluster
+from aioproducer.testing.fake.groups import CommittedOffset
 from tests.reference.record_batch import PlainRecord, encoded
 from tests.unit.core import end, filled, make_accumulator
 
@@ -257,6 +258,34 @@ async def test_what_faststream_asks(fake_kafka_cluster: FakeCluster) -> None:
     async with producer:
         assert not producer._closed
     assert producer._closed
+
+
+async def test_what_is_in_a_transaction(fake_kafka_cluster: FakeCluster) -> None:
+    """Records and positions of a commit, none of an abort."""
+    place: Any = TopicPartition("orders", 0)
+    async with AIOKafkaProducer(
+        bootstrap_servers=fake_kafka_cluster.bootstrap_servers, transactional_id="shop"
+    ) as producer:
+        async with producer.transaction():
+            await producer.send("orders", b"1")
+            await producer.send_offsets_to_transaction({place: (5, "note")}, "group")
+        await producer.begin_transaction()
+        await producer.send_and_wait("orders", b"2")
+        await producer.send_offsets_to_transaction({place: 6}, "group")
+        for offsets, group_id in (
+            ({}, "group"),
+            ([place], "group"),
+            ({place: 7}, ""),
+            ({place: 7}, 7),
+            ({place: "7"}, "group"),
+        ):
+            with pytest.raises(ValueError):  # noqa: PT011
+                await producer.send_offsets_to_transaction(cast(Any, offsets), cast(Any, group_id))
+        await producer.abort_transaction()
+        assert fake_kafka_cluster.transaction_state("shop") == "CompleteAbort"
+    assert [record.value for record in fake_kafka_cluster.records("orders", read_committed=True)] == [b"1"]
+    assert [record.value for record in fake_kafka_cluster.records("orders")] == [b"1", b"2"]
+    assert fake_kafka_cluster.committed_offsets("group") == {("orders", 0): CommittedOffset(5, -1, "note")}
 
 
 # --- its arguments ----------------------------------------------------------------------------------------------------
