@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 _BLANK = " \t\f"
 _LINE_END = re.compile(r"\r\n|\r|\n")
-_ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))", re.DOTALL)
-_ENTRY = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*(?:[=:][ \t\f]*)?(.*)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))")
+_ENTRY = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*(?:[=:][ \t\f]*)?(.*)")
 _CONTROL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 

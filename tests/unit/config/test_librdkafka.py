@@ -93,6 +93,7 @@ def config_of(configs: dict[str, Any]) -> ProducerConfig:
         ({"compression.type": "lz4", "compression.level": 12}, {"compression_lz4_level": 12}),
         ({"message.timeout.ms": 10_000}, {"delivery_timeout_ms": 10_000, "request_timeout_ms": 9_995}),
         ({"message.timeout.ms": 0}, {"delivery_timeout_ms": 2_147_483_647, "request_timeout_ms": 30_000}),
+        ({"delivery.timeout.ms": "0"}, {"delivery_timeout_ms": 2_147_483_647}),
         (
             {"delivery.timeout.ms": 20_000, "socket.timeout.ms": 60_000, "linger.ms": 0},
             {"delivery_timeout_ms": 20_000, "request_timeout_ms": 20_000},
@@ -257,6 +258,10 @@ def test_grants_of_oidc(grant: str, retriever: str) -> None:
         (
             {"sasl.kerberos.keytab": "/etc/shop.keytab"},
             'Krb5LoginModule required useKeyTab="true" keyTab="/etc/shop.keytab" principal="kafkaclient";',
+        ),
+        (
+            {"sasl.kerberos.keytab": "C:\\shop.keytab", "sasl.kerberos.principal": "shop"},
+            'Krb5LoginModule required useKeyTab="true" keyTab="C:\\\\shop.keytab" principal="shop";',
         ),
         (
             {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.extensions": "a=b=c, d=e"},

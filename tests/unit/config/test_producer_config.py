@@ -820,6 +820,7 @@ def test_properties_without_names_of_the_jvm_log_nothing(tmp_path: Path, caplog:
         ),
         ("bootstrap.servers=a:1\nsecurity.protocol=TLS", "security_protocol='TLS' is refused"),
         ("config.providers=file\nclient.id=${file:/x:id}", "config client.id refers to a config provider"),
+        ("config.providers=env\nclient.id=shop-${env:ID}", "config client.id refers to a config provider"),
         ("acks=all", "bootstrap_servers is missing"),
     ],
 )

@@ -39,6 +39,7 @@ def test_equal_to_java_on_random_text() -> None:
         ("a=1\r\nb=2\rc=3\n", {"a": "1", "b": "2", "c": "3"}),
         ("a=1\na=2", {"a": "2"}),
         ("bootstrap.servers=a:9092,\\\n    b:9092", {"bootstrap.servers": "a:9092,b:9092"}),
+        ("a=1,\\\r\n  2\r\nb=3", {"a": "1,2", "b": "3"}),
         ("a=1\\\n# no comment", {"a": "1# no comment"}),
         ("a=1\\\\\nb=2", {"a": "1\\", "b": "2"}),
         ("a=1\\\\\\\n  2\nb=3", {"a": "1\\2", "b": "3"}),
