@@ -236,7 +236,8 @@ async def test_the_doctor_takes_the_same_way() -> None:
         "proxy:1080", "socks4://proxy:1080", "socks5://proxy", "socks5://:1080", "socks5://proxy:0", "http://proxy:80/x",
         "socks5://proxy:99999", "http://user:s3c/ret@proxy:1", "socks5://[::1:1080", "http://us%0D%0Aer:x@proxy:1",
         "http://user:w%C3%B6rd@proxy:1", "", "http://token@proxy:1", "socks5://user@proxy:1", "http://a..b:1",
-        "http://us%3Aer:x@proxy:1", f"socks5://{'k' * 64}.example:1",
+        "http://us%3Aer:x@proxy:1", f"socks5://{'k' * 64}.example:1", "socks5://:x@proxy:1", "socks5://user:@proxy:1",
+        f"socks5://user:{'s3cret' * 43}@proxy:1",
     ],
 )  # fmt: skip
 def test_urls_that_are_refused(url: str) -> None:
