@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from aioproducer._admission import Admission
+from tests.sanitize import TESTS as SANITIZED
 
 REPOSITORY = Path(__file__).parent.parent
 PACKAGE = REPOSITORY / "aioproducer"
@@ -132,6 +133,12 @@ def test_every_layer_has_sources() -> None:
     """LAYERS lists only existing modules."""
     found = {module_of(path) for path in sources()}
     assert set(RANK) <= found
+
+
+@pytest.mark.parametrize("name", SANITIZED)
+def test_sanitized_tests_exist(name: str) -> None:
+    """Else the sanitizers would run none at all, which is known only after minutes."""
+    assert (REPOSITORY / "tests" / "unit" / f"test_{name}.py").is_file()
 
 
 def private_uses(path: Path, *, own: bool) -> Iterator[ast.Attribute]:
