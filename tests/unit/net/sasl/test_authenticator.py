@@ -96,6 +96,27 @@ def accept(broker: FakeBroker, lifetime_ms: int = 0) -> None:
     )
 
 
+BEFORE_1_0 = {api: versions for api, versions in EVERYTHING.items() if api != AUTHENTICATE} | {HANDSHAKE: (0, 0)}
+"""What a broker that knows no SaslAuthenticate speaks."""
+EMPTY_ANSWER = struct.pack(">i", 0)
+
+
+def bare_tokens(broker: FakeBroker, answer: Callable[[Any, int], None]) -> list[bytes]:
+    """Have ``answer(peer, number)`` called for each token with only its size in front; returns the tokens so far."""
+    tokens: list[bytes] = []
+    original = broker._handle
+
+    async def handle(peer: Any, frame: bytes) -> None:
+        if not frame.startswith(b"\0alice"):
+            await original(peer, frame)
+            return
+        tokens.append(frame)
+        answer(peer, len(tokens))
+
+    broker._handle = handle  # type: ignore[method-assign]
+    return tokens
+
+
 async def end(connection: Connection) -> None:
     connection.abort()
     await connection.wait_closed()
@@ -143,21 +164,9 @@ async def test_a_broker_that_hangs_up_before_the_login_is_asked_once(broker: Fak
 
 async def test_a_broker_before_1_0_gets_bare_tokens() -> None:
     """Handshake version 0, then tokens with only their size in front."""
-    ranges = {**EVERYTHING, HANDSHAKE: (0, 0)}
-    del ranges[AUTHENTICATE]
-    async with FakeBroker(ranges=ranges) as broker:
+    async with FakeBroker(ranges=BEFORE_1_0) as broker:
         accept(broker)
-        tokens: list[bytes] = []
-        original = broker._handle
-
-        async def handle(peer: Any, frame: bytes) -> None:
-            if not frame.startswith(b"\0alice"):
-                await original(peer, frame)
-                return
-            tokens.append(frame)
-            peer.send(struct.pack(">i", 0))
-
-        broker._handle = handle  # type: ignore[method-assign]
+        tokens = bare_tokens(broker, lambda peer, _: peer.send(EMPTY_ANSWER))
         connection = await Client(broker).open()
         assert tokens == [TOKEN]
         assert kinds(broker) == [VERSIONS, HANDSHAKE, VERSIONS]
@@ -166,28 +175,16 @@ async def test_a_broker_before_1_0_gets_bare_tokens() -> None:
 
 
 async def test_a_broker_before_1_0_refuses_by_hanging_up() -> None:
-    ranges = {**EVERYTHING, HANDSHAKE: (0, 0)}
-    del ranges[AUTHENTICATE]
-    async with FakeBroker(ranges=ranges) as broker:
+    async with FakeBroker(ranges=BEFORE_1_0) as broker:
         accept(broker)
-        original = broker._handle
-
-        async def handle(peer: Any, frame: bytes) -> None:
-            if not frame.startswith(b"\0alice"):
-                await original(peer, frame)
-                return
-            peer.drop()
-
-        broker._handle = handle  # type: ignore[method-assign]
+        bare_tokens(broker, lambda peer, _: peer.drop())
         with pytest.raises(AuthenticationError, match=r"user 'alice' by PLAIN failed: .* before Kafka 1\.0"):
             await Client(broker).open()
 
 
 async def test_a_broker_before_1_0_that_hangs_up_before_the_next_token() -> None:
     """As while a proof is computed: nobody will answer then, and nothing was refused."""
-    ranges = {**EVERYTHING, HANDSHAKE: (0, 0)}
-    del ranges[AUTHENTICATE]
-    async with FakeBroker(ranges=ranges) as broker:
+    async with FakeBroker(ranges=BEFORE_1_0) as broker:
         accept(broker)
         client = Client(broker)
         mechanism = await client.authenticator._ready_mechanism()
@@ -229,22 +226,9 @@ async def test_a_broker_before_1_0_does_not_answer_the_last_token_of_kerberos() 
             self.ends_unanswered = challenge is not None
             return b"\0alice: layers" if self.ends_unanswered else b"\0alice: ticket"
 
-    ranges = {**EVERYTHING, HANDSHAKE: (0, 0)}
-    del ranges[AUTHENTICATE]
-    async with FakeBroker(ranges=ranges) as broker:
+    async with FakeBroker(ranges=BEFORE_1_0) as broker:
         accept(broker)
-        tokens: list[bytes] = []
-        original = broker._handle
-
-        async def handle(peer: Any, frame: bytes) -> None:
-            if not frame.startswith(b"\0alice"):
-                await original(peer, frame)
-                return
-            tokens.append(frame)
-            if len(tokens) == 1:
-                peer.send(struct.pack(">i", 0))
-
-        broker._handle = handle  # type: ignore[method-assign]
+        tokens = bare_tokens(broker, lambda peer, number: peer.send(EMPTY_ANSWER) if number == 1 else None)
         client = Client(broker, request_timeout_ms=5_000)
         mechanism = await client.authenticator._ready_mechanism()
         mechanism.begin = lambda _: asyncio.sleep(0, Exchange())  # type: ignore[method-assign]
