@@ -6,7 +6,10 @@ import asyncio
 import copy
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
+
+from aioproducer.patient_timer import PatientTimer
 
 T = TypeVar("T")
 
@@ -59,7 +62,7 @@ class MemoryQueue:
         """
         waiter = _Waiter(attempt, self._loop.create_future())
         self._join(waiter)
-        timer = self._loop.call_at(deadline_ms / 1000, self._time_out, waiter)
+        timer = PatientTimer(self._loop, deadline_ms, partial(self._time_out, waiter))
         try:
             result: T | None = (await waiter.served)()
         finally:

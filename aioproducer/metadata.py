@@ -19,6 +19,7 @@ import logging
 import random
 import re
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from functools import partial
 from typing import TypeVar
 
 from aioproducer.client_logger import ClientLogger
@@ -56,6 +57,7 @@ from aioproducer.net.client import NetworkClient
 from aioproducer.net.connection import Connection, not_written
 from aioproducer.net.first_answer import first_answer
 from aioproducer.net.nodes import SLOW_MS
+from aioproducer.patient_timer import PatientTimer
 from aioproducer.protocol.header import decode_response_in_steps
 from aioproducer.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
@@ -240,7 +242,7 @@ class Metadata:
         waiter: asyncio.Future[bool] = self._loop.create_future()
         waiting = self._waiters.setdefault(topic, {})
         waiting[waiter] = partition
-        timer = self._loop.call_at((deadline_ms + 1) / 1000, _settle, waiter, False)
+        timer = PatientTimer(self._loop, deadline_ms, partial(_settle, waiter, False))
         try:
             return await waiter
         finally:

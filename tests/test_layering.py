@@ -37,7 +37,7 @@ LAYERS = (
         "oauth_token", "partitioners", "protocol", "refusals", "serializers", "start_count", "strict_json",
         "telemetry", "transaction",
     ),
-    ("net",),
+    ("net", "patient_timer"),
     (
         "batch_outcomes", "coordinator", "deadline", "failure_report", "flushes", "memory_queue", "metadata",
         "processors", "producer_id", "record_preparation", "sealer", "sender", "telemetry.client_telemetry",

@@ -9,9 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from aioproducer import batch_outcomes, cluster, failure_report, log_limit, metadata, sealer, sender, start_count
+from aioproducer import (
+    batch_outcomes,
+    cluster,
+    failure_report,
+    log_limit,
+    metadata,
+    patient_timer,
+    sealer,
+    sender,
+    start_count,
+)
 from aioproducer.config import batching
-from aioproducer.net import client, deadlines, nodes
+from aioproducer.net import client, nodes
 from aioproducer.net.sasl import scram, token_cache
 from aioproducer.spark import exactly_once
 from aioproducer.telemetry import client_telemetry
@@ -47,7 +57,8 @@ NUMBERS: list[tuple[str, str, object, object]] = [
     ),
     ("observability.md", "one last time, for at most a quarter of a second", client_telemetry.LAST_PUSH_S, 0.25),
     ("deployment.md", "one thread fewer than the limit has cores, at most four", sealer.MOST_WORKERS, 4),
-    ("guarantees.md", "or 0.1 s after the loop was blocked beyond that", deadlines.LATE_MS, 100),
+    ("guarantees.md", "or end 0.1 s after the loop was blocked beyond that", patient_timer.LATE_MS, 100),
+    ("guarantees.md", "or 0.1 s after the loop was blocked beyond that", patient_timer.LATE_MS, 100),
     ("guarantees.md", "more than a second after it first refused the repeated batch", manager.LATE_COPY_MS, 1_000),
     ("guarantees.md", "after a second, the producer asks another broker", nodes.SLOW_MS, 1_000),
     ("architecture.md", "waits for the last one, for at most a second", client.LAST_ANSWERS_MS, 1_000),

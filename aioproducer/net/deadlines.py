@@ -1,9 +1,4 @@
-"""Deadlines: one timer per connection that notices when anything it waits for is late.
-
-After the loop was blocked, or the process stopped, the timer may fire before what came meanwhile has been read: a loop
-runs its timers before it polls the sockets, or in the turn that polls them, while the connection's reader has its turn
-only after that. So a timer that fires late looks again a moment later before it blames the broker.
-"""
+"""Deadlines: one timer per connection that notices when anything it waits for is late."""
 
 from __future__ import annotations
 
@@ -11,9 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from aioproducer.net.in_flight import InFlightRequests
-
-LATE_MS = 100
-"""A timer that fires this much too late was held up by the loop; it looks again after the same time, once."""
+from aioproducer.patient_timer import PatientTimer
 
 
 def _nothing(*_: object) -> None:
@@ -39,15 +32,14 @@ class Deadlines:
         self._loop = loop
         self._in_flight = in_flight
         self._on_late = on_late
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_ms = 0
+        self._timer: PatientTimer | None = None
 
     def watch(self, deadline_ms: int) -> None:
         """Make the timer fire at the deadline or earlier; it is not moved back when answers come in time."""
-        if self._timer is None or deadline_ms < self._timer_ms:
+        if self._timer is None or deadline_ms < self._timer.at_ms:
             if self._timer is not None:
                 self._timer.cancel()
-            self._set_timer(deadline_ms, self._check)
+            self._timer = PatientTimer(self._loop, deadline_ms, self._look)
 
     def end(self) -> None:
         """Stop watching, and release the owner."""
@@ -55,18 +47,6 @@ class Deadlines:
         self._on_late = _nothing
         if self._timer is not None:
             self._timer.cancel()
-
-    def _set_timer(self, at_ms: int, callback: Callable[[], None]) -> None:
-        self._timer_ms = at_ms
-        # A millisecond later, so that rounding can't fire it before the deadline has passed.
-        self._timer = self._loop.call_at((at_ms + 1) / 1000, callback)
-
-    def _check(self) -> None:
-        now_ms = self._now_ms()
-        if now_ms < self._timer_ms + LATE_MS:
-            self._look()
-        else:
-            self._set_timer(now_ms + LATE_MS, self._look)
 
     def _look(self) -> None:
         self._timer = None

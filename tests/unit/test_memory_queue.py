@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -177,6 +178,19 @@ async def test_deadline_after_attempts() -> None:
     await turns()
     assert await first is None
     assert len(memory.queue) == 0
+
+
+async def test_memory_that_came_while_the_loop_was_held_up() -> None:
+    """Who has waited through a block of the loop is served by what is read after it."""
+    memory = Memory()
+    loop = asyncio.get_running_loop()
+    waiting = memory.want(10, loop.time() * 1000 + 50)
+    await turns()
+    time.sleep(0.3)  # noqa: ASYNC251 - the block
+    await turns()
+    assert not waiting.done()
+    memory.give(10)
+    assert await waiting == 10
 
 
 async def test_last_attempt_at_the_deadline() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 import re
+import time
 from collections.abc import AsyncIterator, Callable, Collection, Generator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -199,6 +200,16 @@ async def test_a_new_topic_is_asked_for_alone_and_known_afterwards(cluster: Fake
         assert setup.metadata.cluster.partitions("a")
         assert setup.metadata.cluster.leader("b", 1) == 1
         assert setup.changes == [(), ("a",), ("b",)]
+
+
+async def test_an_answer_that_came_while_the_loop_was_held_up_counts(cluster: FakeCluster) -> None:
+    """A wait whose time has passed in a block of the loop goes on until what came meanwhile can have been read."""
+    cluster.topics = {"a": [(1, 0)]}
+    async with running(cluster) as setup:
+        waiting = asyncio.create_task(setup.wait("a", ms=50))
+        await asyncio.sleep(0)
+        time.sleep(0.3)  # noqa: ASYNC251 - the block
+        assert await waiting == 1
 
 
 class Unwalkable(dict[str, ClusterTopic]):

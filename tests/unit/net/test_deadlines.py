@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from aioproducer.net.deadlines import LATE_MS, Deadlines
+from aioproducer.net.deadlines import Deadlines
 from aioproducer.net.in_flight import InFlightRequest, InFlightRequests
+from aioproducer.patient_timer import LATE_MS
 from tests.simulation.loop import SimulatedLoop
 
 

@@ -1,0 +1,46 @@
+"""PatientTimer: a timer that blames nobody else for the time in which the loop was held up.
+
+After the loop was blocked, or the process stopped, a timer may fire before what came meanwhile has been read: a loop
+runs its timers before it polls the sockets, or in the turn that polls them, while the readers have their turn only
+after that. So a timer that fires late looks again a moment later before anybody is told that time is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+LATE_MS = 100
+"""A timer that fires this much too late was held up by the loop; it fires again after the same time, once."""
+
+
+class PatientTimer:
+    """Calls ``callback`` once ``at_ms`` on the loop's clock has passed; LATE_MS later if the loop was held up.
+
+    Attributes:
+        at_ms: when it fires next, in milliseconds.
+    """
+
+    __slots__ = ("_callback", "_handle", "_loop", "at_ms")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, at_ms: float, callback: Callable[[], None]) -> None:
+        self.at_ms = at_ms
+        self._loop = loop
+        self._callback = callback
+        self._handle = self._handle_for(self._check)
+
+    def cancel(self) -> None:
+        """Never call back, unless that has happened."""
+        self._handle.cancel()
+
+    def _handle_for(self, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        # A millisecond later, so that rounding can't fire it before the time has passed.
+        return self._loop.call_at((self.at_ms + 1) / 1000, callback)
+
+    def _check(self) -> None:
+        now_ms = int(self._loop.time() * 1000)
+        if now_ms < self.at_ms + LATE_MS:
+            self._callback()
+        else:
+            self.at_ms = now_ms + LATE_MS
+            self._handle = self._handle_for(self._callback)

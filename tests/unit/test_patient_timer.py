@@ -1,0 +1,56 @@
+"""When a timer fires, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from aioproducer.patient_timer import LATE_MS, PatientTimer
+from tests.simulation.loop import SimulatedLoop
+
+
+def fired_ms(*held_s: float, cancel_ms: int | None = None) -> list[int]:
+    """When a timer of 500 ms fires, if the loop is held up that long, once and again a moment later."""
+    loop = SimulatedLoop(random.Random(1))
+    began_ms = loop.now_ms
+    fired: list[int] = []
+
+    async def main() -> None:
+        timer = PatientTimer(loop, began_ms + 500, lambda: fired.append(loop.now_ms - began_ms))
+        for seconds in held_s:
+            loop.spend(seconds)
+            await asyncio.sleep(0.001)
+        if cancel_ms is not None:
+            await asyncio.sleep((cancel_ms - (loop.now_ms - began_ms)) / 1000)
+            timer.cancel()
+        await asyncio.sleep(10)
+
+    loop.run_until_complete(main())
+    loop.close()
+    return fired
+
+
+@pytest.mark.parametrize("held_s", [0, 0.4, 0.59])
+def test_it_fires_in_time(held_s: float) -> None:
+    """Also if the loop has been a little slow."""
+    (at_ms,) = fired_ms(held_s)
+    assert max(500, held_s * 1000) <= at_ms <= max(500, held_s * 1000) + 3
+
+
+@pytest.mark.parametrize("held_s", [0.61, 3])
+def test_after_a_block_it_fires_a_moment_later(held_s: float) -> None:
+    (at_ms,) = fired_ms(held_s)
+    assert held_s * 1000 + LATE_MS <= at_ms <= held_s * 1000 + LATE_MS + 3
+
+
+def test_a_loop_that_is_blocked_all_the_time_puts_it_off_only_once() -> None:
+    (at_ms,) = fired_ms(2, 2, 2)
+    assert 4_000 <= at_ms <= 4_005
+
+
+@pytest.mark.parametrize("held_s", [0, 1])
+def test_a_cancelled_one_never_fires(held_s: float) -> None:
+    """Before its time, and in the moment that a block has given it."""
+    assert fired_ms(held_s, cancel_ms=400 if not held_s else 1_050) == []
