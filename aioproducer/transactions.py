@@ -46,6 +46,7 @@ from aioproducer.errors import (
 from aioproducer.metadata import Metadata
 from aioproducer.net.client import NetworkClient
 from aioproducer.net.sasl.authenticator import SaslAuthenticator
+from aioproducer.patient_timer import PatientTimeout
 from aioproducer.protocol.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from aioproducer.records import PreparedTransaction
 from aioproducer.transaction.outcome import (
@@ -309,7 +310,8 @@ class TransactionClient:
         """Raise if it takes too long; ``in_doubt``: the transaction may have been committed then."""
         assert self._network
         coordinators = self._coordinators.for_one_call()
-        timer = asyncio.timeout(self._config.max_block_ms / 1000)
+        loop = asyncio.get_running_loop()
+        timer = PatientTimeout(loop, loop.time() * 1000 + self._config.max_block_ms)
         try:
             async with timer:
                 yield coordinators

@@ -17,6 +17,7 @@ from aioproducer.net.connection import Connection, hung_up
 from aioproducer.net.dialer import Dialer, Limit
 from aioproducer.net.probe import login_wanted, wrong_tls
 from aioproducer.net.resolver import canonical_names
+from aioproducer.patient_timer import PatientTimeout
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse
 
 CLOSER_LOOK_MS = 2_000
@@ -114,7 +115,7 @@ class Bootstrap:
 
     async def _metadata(self, connection: Connection) -> MetadataResponse:
         """A broker that throttles has more than ``request_timeout_ms``, but no more than the whole pass."""
-        scope = asyncio.timeout_at(None if self._deadline_ms is None else self._deadline_ms / 1000)
+        scope = PatientTimeout(self._loop, self._deadline_ms)
         try:
             async with scope:
                 return await connection.request(MetadataRequest(topics=[]))

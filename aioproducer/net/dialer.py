@@ -15,6 +15,7 @@ from aioproducer.net.connection import Connection, not_written
 from aioproducer.net.opening import open_connection
 from aioproducer.net.route import addresses_of
 from aioproducer.net.tls import Tls
+from aioproducer.patient_timer import PatientTimeout
 
 
 class Limit(NamedTuple):
@@ -98,7 +99,7 @@ class Dialer:
         until, config = now + limit.ms / 1000, limit.config
         if deadline_ms is not None and deadline_ms / 1000 < until:
             until, config = deadline_ms / 1000, "what was left of max_block_ms"
-        scope = asyncio.timeout_at(until)
+        scope = PatientTimeout(self._loop, until * 1000)
         try:
             async with scope:
                 yield

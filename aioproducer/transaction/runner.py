@@ -41,6 +41,7 @@ from aioproducer.errors import (
     TransactionTimeoutError,
     UnsupportedVersionError,
 )
+from aioproducer.patient_timer import PatientTimeout
 from aioproducer.protocol.init_producer_id import InitProducerIdResponse
 from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction, TopicPartition
 from aioproducer.transaction.additions import TransactionAdditions
@@ -175,7 +176,7 @@ class TransactionRunner:
         began_ms = self._now_ms()
         self.states.move(TransactionState.INITIALIZING)
         try:
-            async with asyncio.timeout(max(0, deadline_ms - began_ms) / 1000):
+            async with PatientTimeout(self._loop, deadline_ms):
                 await self._initialize(NO_PRODUCER_ID, NO_EPOCH)
         except TimeoutError as error:
             if isinstance(error, KafkaError):

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from aioproducer.patient_timer import LATE_MS, PatientTimer
+from aioproducer.patient_timer import LATE_MS, PatientTimeout, PatientTimer
 from tests.simulation.loop import SimulatedLoop
 
 
@@ -50,7 +50,67 @@ def test_a_loop_that_is_blocked_all_the_time_puts_it_off_only_once() -> None:
     assert 4_000 <= at_ms <= 4_005
 
 
+def test_a_time_that_has_passed_is_not_the_loop_s_fault() -> None:
+    loop = SimulatedLoop(random.Random(1))
+    began_ms = loop.now_ms
+    fired: list[int] = []
+
+    async def main() -> None:
+        PatientTimer(loop, began_ms - 10_000, lambda: fired.append(loop.now_ms - began_ms))
+        await asyncio.sleep(10)
+
+    loop.run_until_complete(main())
+    loop.close()
+    (at_ms,) = fired
+    assert at_ms <= 3
+
+
 @pytest.mark.parametrize("held_s", [0, 1])
 def test_a_cancelled_one_never_fires(held_s: float) -> None:
     """Before its time, and in the moment that a block has given it."""
     assert fired_ms(held_s, cancel_ms=400 if not held_s else 1_050) == []
+
+
+# --- PatientTimeout ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("held_s", [0, 2])
+def test_a_block_that_takes_too_long(held_s: float) -> None:
+    loop = SimulatedLoop(random.Random(1))
+
+    async def main() -> int:
+        began_ms = loop.now_ms
+        scope = PatientTimeout(loop, began_ms + 500)
+
+        async def block() -> None:
+            async with scope:
+                loop.spend(held_s)
+                await asyncio.sleep(10)
+
+        with pytest.raises(TimeoutError):
+            await block()
+        assert scope.expired()
+        return loop.now_ms - began_ms
+
+    at_ms = loop.run_until_complete(main())
+    loop.close()
+    expected_ms = 2_000 + LATE_MS if held_s else 500
+    assert expected_ms <= at_ms <= expected_ms + 3
+
+
+@pytest.mark.parametrize("limit_ms", [500, None])
+def test_a_block_that_was_held_up_and_ends_in_time(limit_ms: int | None) -> None:
+    """What it waits for came while the loop was held up, and is read some turns later."""
+    loop = SimulatedLoop(random.Random(1))
+
+    async def main() -> None:
+        scope = PatientTimeout(loop, None if limit_ms is None else loop.now_ms + limit_ms)
+        async with scope:
+            loop.spend(2)
+            await asyncio.sleep(LATE_MS / 2 / 1000)
+        assert not scope.expired()
+        await asyncio.sleep(10)
+
+    loop.run_until_complete(main())
+    assert loop.errors == []
+    loop.close()

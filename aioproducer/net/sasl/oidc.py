@@ -114,6 +114,12 @@ class TokenEndpoint:
                 f"the token endpoint {self._shown} has not answered within {limit_s * 1000:.0f} ms "
                 "(sasl_login_read_timeout_ms, and sasl_login_connect_timeout_ms)"
             ) from None
+        except httpx.TimeoutException as error:
+            config, step_s = ("connect", connect_s) if isinstance(error, httpx.ConnectTimeout) else ("read", read_s)
+            raise ConnectionLostError(
+                f"the token endpoint {self._shown} can't be asked: {type(error).__name__} after {step_s * 1000:.0f} ms "
+                f"(sasl_login_{config}_timeout_ms)"
+            ) from None
         except (httpx.HTTPError, UnicodeError) as error:  # UnicodeError: an impossible name, perhaps in a redirect
             what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             raise ConnectionLostError(f"the token endpoint {self._shown} can't be asked: {excerpt(what)}") from None

@@ -174,8 +174,8 @@ async def test_bootstrap_error_holds_every_address_with_its_cause(broker: FakeBr
 
 
 async def test_an_address_that_hangs_is_left_after_its_setup_timeout(hanging: FakeBroker) -> None:
-    async with Client(hanging, socket_connection_setup_timeout_ms=30) as client:
-        with pytest.raises(BootstrapError, match=r"not ready within 30 ms \(socket_connection_setup_timeout_ms\)"):
+    async with Client(hanging, socket_connection_setup_timeout_ms=300) as client:
+        with pytest.raises(BootstrapError, match=r"not ready within 300 ms \(socket_connection_setup_timeout_ms\)"):
             await client.bootstrap(client.soon())
         await hanging.peers[0].gone.wait()
 
@@ -766,9 +766,10 @@ async def test_no_second_connection_before_it_is_needed(broker: FakeBroker, monk
     async with Client() as client:
         client.know(broker)
         first = await client.ready_connection(1, client.soon())
+        now_ms = client.now_ms
         answer = held.send(first)
-        assert not nodes_module.held_up(first, client.now_ms)
-        assert client.connect_somewhere(client.now_ms) is None
+        assert not nodes_module.held_up(first, now_ms)
+        assert client.connect_somewhere(now_ms) is None
         monkeypatch.setattr(nodes_module, "SLOW_MS", 0)
         first.throttle(client.soon())
         assert client.connect_somewhere(client.now_ms) is None

@@ -164,9 +164,22 @@ async def test_an_answer_that_comes_byte_by_byte_is_given_up() -> None:
         complete = True
 
     async with answering(drip) as endpoint:
-        with pytest.raises(ConnectionLostError, match=r"has not answered within 1500 ms \(sasl_login_read_timeout_ms"):
-            await endpoint.fetch(sasl_login_connect_timeout_ms=1_000, sasl_login_read_timeout_ms=500)
+        with pytest.raises(ConnectionLostError, match=r"has not answered within 2000 ms \(sasl_login_read_timeout_ms"):
+            await endpoint.fetch(sasl_login_connect_timeout_ms=500, sasl_login_read_timeout_ms=1_500)
     assert not complete
+
+
+async def test_an_endpoint_that_does_not_answer() -> None:
+    given_up = asyncio.Event()
+
+    async def silence(_: asyncio.StreamWriter) -> None:
+        await given_up.wait()
+
+    async with answering(silence) as endpoint:
+        told = r"can't be asked: ReadTimeout after 100 ms \(sasl_login_read_timeout_ms\)"
+        with pytest.raises(ConnectionLostError, match=told):
+            await endpoint.fetch(sasl_login_read_timeout_ms=100)
+        given_up.set()
 
 
 @pytest.mark.parametrize(
