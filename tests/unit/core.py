@@ -8,8 +8,8 @@ import logging
 import random
 import re
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import pytest
 
@@ -23,6 +23,7 @@ from tests.reference import record_batch as reference
 
 TOPIC_ID = bytes(range(16))
 UNLIMITED = 1 << 60
+T = TypeVar("T")
 LOGGER = ClientLogger(logging.getLogger("aioproducer.tests"), "producer-1")
 
 
@@ -105,6 +106,18 @@ def fail(accumulator: RecordAccumulator, batch: ProducerBatch) -> None:
     """Fail a batch, without counting its failure as unobserved."""
     batch.fail(KafkaError("no"), None, False)
     accumulator.release(batch)
+
+
+def without_allocation(number: int, work: Callable[[], T]) -> T:
+    """Do something while one of Python's allocations fails; not one of the garbage collector's, which tells nobody."""
+    testcapi = pytest.importorskip("_testcapi")
+    gc.disable()
+    testcapi.set_nomemory(number, number + 1)
+    try:
+        return work()
+    finally:
+        testcapi.remove_mem_hooks()
+        gc.enable()
 
 
 def allocated_blocks() -> int:

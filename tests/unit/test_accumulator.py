@@ -6,6 +6,7 @@ import gc
 import random
 import threading
 import weakref
+from contextlib import suppress
 
 import pytest
 from hypothesis import given, settings
@@ -35,6 +36,7 @@ from tests.unit.core import (
     put,
     read,
     split,
+    without_allocation,
 )
 
 NOW = 1000
@@ -419,16 +421,10 @@ def test_a_batch_without_memory_to_grow_goes_after_a_moment() -> None:
 @pytest.mark.parametrize("failing", range(40))
 def test_memory_that_runs_out_during_an_append(failing: int) -> None:
     """At whichever allocation: the buffer goes on with the next record."""
-    testcapi = pytest.importorskip("_testcapi")
     accumulator = make_accumulator()
     topic = add_topic(accumulator)
-    testcapi.set_nomemory(failing, failing + 1)
-    try:
-        accumulator.append(topic, 0, None, b"first", None, NOW, NOW)
-    except MemoryError:
-        pass
-    finally:
-        testcapi.remove_mem_hooks()
+    with suppress(MemoryError):
+        without_allocation(failing, lambda: accumulator.append(topic, 0, None, b"first", None, NOW, NOW))
     put(accumulator, topic, b"second")
     batches = drain_all(accumulator)
     values = [record.value for batch in batches for record in read(batch)]
@@ -1317,7 +1313,6 @@ def test_topics_are_found_by_any_str_of_their_name() -> None:
 
 def test_no_memory_for_more_partitions() -> None:
     """Whichever allocation fails: the topic is complete after the next update."""
-    testcapi = pytest.importorskip("_testcapi")
     leaders = [(1, 0)] * 12
 
     def fails_at(allocation: int) -> bool:
@@ -1325,12 +1320,9 @@ def test_no_memory_for_more_partitions() -> None:
         topic = add_topic(accumulator)
         failed = False
         try:
-            testcapi.set_nomemory(allocation, allocation + 1)
-            accumulator.update_topic("orders", TOPIC_ID, leaders)
+            without_allocation(allocation, lambda: accumulator.update_topic("orders", TOPIC_ID, leaders))
         except MemoryError:
             failed = True
-        finally:
-            testcapi.remove_mem_hooks()
         accumulator.update_topic("orders", TOPIC_ID, leaders)
         for partition in range(len(leaders)):
             put(accumulator, topic, partition=partition)

@@ -24,7 +24,7 @@ from aioproducer.errors import ProtocolError
 from aioproducer.protocol import produce as schema
 from aioproducer.protocol.header import decode_response, encode_request
 from tests.reference import record_batch as reference
-from tests.unit.core import TOPIC_ID, batch_bytes, drain_all, make_accumulator, put
+from tests.unit.core import TOPIC_ID, batch_bytes, drain_all, make_accumulator, put, without_allocation
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 VERSIONS = range(schema.ProduceRequest.MIN_VERSION, schema.ProduceRequest.MAX_VERSION + 1)
@@ -237,19 +237,15 @@ def test_small_batches_do_not_share_too_large_a_buffer() -> None:
 
 def test_no_memory_for_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever allocation fails: the caller learns of it, and the request can be made later."""
-    testcapi = pytest.importorskip("_testcapi")
     batches = batches_at([Place("t", partition, (1000,)) for partition in range(3)])
     lost: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", lost.append)
 
     def request_without(allocation: int) -> list[Any] | None:
         try:
-            testcapi.set_nomemory(allocation, allocation + 1)
-            return encode_produce_request(13, 1, b"c", None, 1, 2, batches)
+            return without_allocation(allocation, lambda: encode_produce_request(13, 1, b"c", None, 1, 2, batches))
         except MemoryError:
             return None
-        finally:
-            testcapi.remove_mem_hooks()
 
     allocation = 1
     while (buffers := request_without(allocation)) is None:
