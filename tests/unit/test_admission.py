@@ -46,6 +46,7 @@ from tests.unit.core import (
     make_accumulator,
     read,
 )
+from tests.unit.waiting import turns
 
 WALL_S = 1_700_000_000.0
 PATIENCE_S = 30
@@ -108,11 +109,6 @@ class Door(Admission):
 @pytest.fixture
 async def door() -> Door:
     return Door()
-
-
-async def turns(count: int = 3) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 async def test_a_topic_that_has_just_lost_its_partitions(door: Door) -> None:

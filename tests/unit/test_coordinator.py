@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -38,7 +38,7 @@ from aioproducer.protocol.find_coordinator import (
 )
 from aioproducer.protocol.schema import Message, Request
 from aioproducer.protocol.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
-from tests.simulation.loop import SimulatedLoop
+from tests.unit.waiting import in_virtual_time
 
 LOADING, NOT_AVAILABLE, NOT_COORDINATOR, TXN_STATE, NOT_ALLOWED, FENCED, CONCURRENT = 14, 15, 16, 48, 53, 90, 51
 GROUP_NOT_ALLOWED, UNKNOWN_SERVER, TIMED_OUT = 30, -1, 7
@@ -130,14 +130,6 @@ def lost(written: bool) -> KafkaError:
     error = ConnectionLostError("the connection is gone")
     error.maybe_written = written
     return error
-
-
-def in_virtual_time(test: Coroutine[Any, Any, None]) -> None:
-    loop = SimulatedLoop(random.Random(1))
-    try:
-        loop.run_until_complete(test)
-    finally:
-        loop.close()
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import random
-from collections.abc import Callable, Coroutine
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -13,16 +11,7 @@ from typing import Any
 import pytest
 
 from aioproducer.deadline import LONGEST_S, Deadline, in_seconds
-from tests.simulation.loop import SimulatedLoop
-
-
-def in_virtual_time(test: Callable[[SimulatedLoop], Coroutine[Any, Any, None]]) -> None:
-    loop = SimulatedLoop(random.Random(1))
-    try:
-        loop.run_until_complete(test(loop))
-        assert not loop.errors
-    finally:
-        loop.close()
+from tests.unit.waiting import in_virtual_time
 
 
 def about(seconds: float) -> Any:
@@ -33,7 +22,8 @@ def about(seconds: float) -> Any:
 def test_what_is_left() -> None:
     """The time left for all steps together; never negative."""
 
-    async def run(loop: SimulatedLoop) -> None:
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
         deadline = Deadline(loop, 5)
         assert deadline.left_s == about(5)
         assert await deadline.bound(asyncio.sleep(2))
@@ -44,14 +34,15 @@ def test_what_is_left() -> None:
         await asyncio.sleep(1)
         assert deadline.left_s == 0
 
-    in_virtual_time(run)
+    in_virtual_time(run())
 
 
 @pytest.mark.parametrize("timeout", [None, math.inf, 2 * LONGEST_S])
 def test_no_limit(timeout: float | None) -> None:
     """Also for times longer than a loop can wait; that does not remove an existing limit."""
 
-    async def run(loop: SimulatedLoop) -> None:
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
         deadline = Deadline(loop, timeout)
         assert deadline.left_s is None
         assert deadline.timeout is None
@@ -61,11 +52,12 @@ def test_no_limit(timeout: float | None) -> None:
         assert deadline.left_s == about(3)
         assert deadline.timeout == 3
 
-    in_virtual_time(run)
+    in_virtual_time(run())
 
 
 def test_a_step_that_takes_too_long_is_cancelled() -> None:
-    async def run(loop: SimulatedLoop) -> None:
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
         step = loop.create_task(asyncio.sleep(10))
         deadline = Deadline(loop, 4)
         began_s = loop.time()
@@ -73,13 +65,14 @@ def test_a_step_that_takes_too_long_is_cancelled() -> None:
         assert loop.time() - began_s == about(4)
         assert step.cancelled()
 
-    in_virtual_time(run)
+    in_virtual_time(run())
 
 
 def test_brought_forward_during_a_step() -> None:
     """The shortest timeout given by any call applies, from the time of that call; and it can be read."""
 
-    async def run(loop: SimulatedLoop) -> None:
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
         deadline = Deadline(loop, 10)
         began_s = loop.time()
         loop.call_later(2, deadline.bring_forward, 3)
@@ -92,11 +85,12 @@ def test_brought_forward_during_a_step() -> None:
         assert deadline.timeout == 3
         assert deadline.left_s == 0
 
-    in_virtual_time(run)
+    in_virtual_time(run())
 
 
 def test_brought_forward_between_steps_and_when_one_is_over() -> None:
-    async def run(loop: SimulatedLoop) -> None:
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
         deadline = Deadline(loop, None)
         assert await deadline.bound(asyncio.sleep(1))
         deadline.bring_forward(2)
@@ -115,13 +109,14 @@ def test_brought_forward_between_steps_and_when_one_is_over() -> None:
         deadline = late
         assert not await late.bound(slow_to_end())
 
-    in_virtual_time(run)
+    in_virtual_time(run())
 
 
 def test_steps_that_have_a_little_time_in_any_case() -> None:
     """Steps get a little time whatever is left; a timeout of 0 does not shorten it."""
 
-    async def run(loop: SimulatedLoop) -> None:
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
         deadline = Deadline(loop, 0)
         assert not await deadline.bound(asyncio.sleep(0.01))
         deadline.leave(0.05)
@@ -134,13 +129,15 @@ def test_steps_that_have_a_little_time_in_any_case() -> None:
         assert longer.left_s == about(0.05)
         assert longer.timeout == 0
 
-    in_virtual_time(run)
+    in_virtual_time(run())
 
 
 def test_what_a_step_raises() -> None:
     """It is raised to the caller, even its own TimeoutError, which does not mean that the deadline has passed."""
 
-    async def run(loop: SimulatedLoop) -> None:
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+
         async def fails(error: BaseException) -> None:
             raise error
 
@@ -150,14 +147,15 @@ def test_what_a_step_raises() -> None:
                 await deadline.bound(fails(error))
         assert await deadline.bound(asyncio.sleep(1))
 
-    in_virtual_time(run)
+    in_virtual_time(run())
 
 
 @pytest.mark.parametrize(("timeout", "error"), [("5", TypeError), (b"5", TypeError), (math.nan, ValueError)])
 def test_what_is_no_number(timeout: Any, error: type[Exception]) -> None:
     """It is refused, and changes nothing."""
 
-    async def run(loop: SimulatedLoop) -> None:
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
         with pytest.raises(error, match="seconds or None are needed"):
             Deadline(loop, timeout)
         deadline = Deadline(loop, 5)
@@ -165,7 +163,7 @@ def test_what_is_no_number(timeout: Any, error: type[Exception]) -> None:
             deadline.bring_forward(timeout)
         assert (deadline.left_s, deadline.timeout) == (about(5), 5)
 
-    in_virtual_time(run)
+    in_virtual_time(run())
 
 
 @pytest.mark.parametrize(

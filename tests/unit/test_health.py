@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,18 +13,11 @@ from aioproducer.protocol.metadata import MetadataResponseBroker
 from aioproducer.testing import FakeCluster
 from tests.unit.net.fake_broker import closed_port
 from tests.unit.producing_broker import ProducingBroker
-
-PATIENCE_S = 30
+from tests.unit.waiting import until
 
 
 def producer_of(cluster: FakeCluster, **configs: Any) -> Producer:
     return Producer(bootstrap_servers=cluster.bootstrap_servers, reconnect_backoff_ms=10, **configs)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 async def test_from_new_to_closed() -> None:

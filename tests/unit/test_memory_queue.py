@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from aioproducer.errors import ProducerClosedError
 from aioproducer.memory_queue import SERVED_A_TURN, MemoryQueue
+from tests.unit.waiting import turns
 
 NEVER_MS = 10**12
 
@@ -46,11 +47,6 @@ class Memory:
     def give(self, size: int) -> None:
         self.free += size
         self.queue.memory_freed()
-
-
-async def turns(count: int = 10) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 def past_ms() -> float:

@@ -60,6 +60,7 @@ from aioproducer.start_count import MANY, StartCount
 from aioproducer.testing import FakeCluster
 from tests.unit.net.fake_broker import EVERYTHING, ReceivedRequest, closed_port
 from tests.unit.producing_broker import PID, ProducingBroker
+from tests.unit.waiting import turns
 
 PATIENCE_S = 20
 
@@ -79,11 +80,6 @@ async def broker() -> AsyncIterator[ProducingBroker]:
 
 def producer_of(broker: ProducingBroker, **configs: Any) -> Producer:
     return Producer(bootstrap_servers=broker.bootstrap_servers, **configs)
-
-
-async def turns(count: int = 5) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 CALLS: dict[str, Callable[[Producer], Any]] = {  # calls that may be awaited

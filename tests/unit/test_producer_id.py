@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -25,7 +25,7 @@ from aioproducer.errors import (
 from aioproducer.producer_id import NO_TRANSACTION_TIMEOUT_MS, ProducerIdRequest
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from aioproducer.transaction.manager import TransactionManager
-from tests.simulation.loop import SimulatedLoop
+from tests.unit.waiting import in_virtual_time
 
 Answer = InitProducerIdResponse | BaseException
 
@@ -345,14 +345,6 @@ class OneBroker:
         request.start()
         assert request.task is not None
         return request.task, sequences
-
-
-def in_virtual_time(test: Coroutine[Any, Any, None]) -> None:
-    loop = SimulatedLoop(random.Random(1))
-    try:
-        loop.run_until_complete(test)
-    finally:
-        loop.close()
 
 
 def test_repeated_with_back_off() -> None:

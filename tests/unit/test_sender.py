@@ -31,6 +31,7 @@ from aioproducer.sender import Sender
 from aioproducer.transaction.manager import TransactionManager
 from tests.reference import record_batch as reference
 from tests.unit.core import TOPIC_ID, add_topic, make_accumulator, put
+from tests.unit.waiting import turns
 
 PID = 4000
 OTHER_ID = b"another id 16 by"
@@ -310,11 +311,6 @@ async def running(bench: Bench, body: Callable[[], Awaitable[None]]) -> None:
     finally:
         task.cancel()
         await asyncio.wait([task])
-
-
-async def turns(count: int = 5) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 # --- what is in a request ---------------------------------------------------------------------------------------------

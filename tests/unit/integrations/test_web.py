@@ -37,6 +37,7 @@ from aioproducer.integrations.starlette import (
     producer_of,
 )
 from aioproducer.testing import FakeCluster
+from tests.unit.waiting import until
 
 PATIENCE_S = 30
 
@@ -68,12 +69,6 @@ async def serving(app: Any, *, with_state: bool = True) -> AsyncIterator[httpx.A
         transport = httpx.ASGITransport(app=served)
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
             yield client
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 def clicks(**lifespan: Any) -> FastAPI:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import Any
 
@@ -15,7 +14,7 @@ from aioproducer.errors import ConnectionLostError, KafkaError
 from aioproducer.net.first_answer import first_answer
 from aioproducer.net.nodes import SLOW_MS
 from aioproducer.protocol.metadata import MetadataRequest
-from tests.simulation.loop import SimulatedLoop
+from tests.unit.waiting import in_virtual_time
 
 REQUEST = MetadataRequest(topics=[])
 REFUSED = b"refused"
@@ -82,21 +81,18 @@ def read(broker: Any, frame: bytes) -> tuple[str, bytes]:
     return broker.name, frame
 
 
-def in_virtual_time(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+def virtually(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """A test that runs in virtual time."""
+
     @wraps(test)
     def run() -> None:
-        loop = SimulatedLoop(random.Random(1))
-        try:
-            loop.run_until_complete(test())
-        finally:
-            loop.close()
-        assert not loop.errors
+        in_virtual_time(test())
 
     del run.__wrapped__  # type: ignore[attr-defined]  # pytest would see a coroutine function
     return run
 
 
-@in_virtual_time
+@virtually
 async def test_the_least_loaded_broker_is_asked() -> None:
     client = Client("one", "two")
     asking = client.ask()
@@ -107,7 +103,7 @@ async def test_the_least_loaded_broker_is_asked() -> None:
     assert not client.connected[1].asked_s
 
 
-@in_virtual_time
+@virtually
 async def test_the_place_on_a_connection_is_taken_in_the_turn_in_which_it_was_found() -> None:
     """A turn later another request may have taken the last place under max_in_flight_requests_per_connection."""
     client = Client("one")
@@ -126,7 +122,7 @@ async def test_the_place_on_a_connection_is_taken_in_the_turn_in_which_it_was_fo
     asking.cancel()
 
 
-@in_virtual_time
+@virtually
 async def test_a_broker_that_does_not_answer_keeps_no_other_from_being_asked() -> None:
     """One more is asked each second, at most three at a time; the first answer counts, the others are not awaited."""
     client = Client("one", "two", "three", "four")
@@ -145,7 +141,7 @@ async def test_a_broker_that_does_not_answer_keeps_no_other_from_being_asked() -
 def test_a_broker_that_fails_while_another_is_still_asked(trouble: Callable[[Broker], None]) -> None:
     """It is replaced at once, and does not count among the three; the others may still answer."""
 
-    @in_virtual_time
+    @virtually
     async def run() -> None:
         client = Client("one", "two", "three", "four")
         one, two, three, four = client.connected
@@ -160,7 +156,7 @@ def test_a_broker_that_fails_while_another_is_still_asked(trouble: Callable[[Bro
     run()
 
 
-@in_virtual_time
+@virtually
 async def test_the_last_error_is_raised_when_nobody_is_left_who_may_answer() -> None:
     client = Client("one", "two")
     one, two = client.connected
@@ -175,7 +171,7 @@ async def test_the_last_error_is_raised_when_nobody_is_left_who_may_answer() -> 
     assert (len(one.asked_s), len(two.asked_s)) == (1, 1)
 
 
-@in_virtual_time
+@virtually
 async def test_a_broker_that_is_connected_because_the_only_one_is_silent_is_asked_as_soon_as_it_is() -> None:
     client = Client("one")
     two = Broker("two")
@@ -190,7 +186,7 @@ async def test_a_broker_that_is_connected_because_the_only_one_is_silent_is_aske
     assert await asking == ("two", b"answer")
 
 
-@in_virtual_time
+@virtually
 async def test_a_connection_is_made_if_the_request_would_wait_behind_another() -> None:
     """It goes to the held-up broker all the same, which may be quicker."""
     client = Client("one", "two")
@@ -203,7 +199,7 @@ async def test_a_connection_is_made_if_the_request_would_wait_behind_another() -
     assert await asking == ("two", b"answer")
 
 
-@in_virtual_time
+@virtually
 async def test_a_request_that_fails_in_the_turn_of_anothers_answer_is_nobodys() -> None:
     """The loop does not report it."""
     client = Client("one", "two")
@@ -217,7 +213,7 @@ async def test_a_request_that_fails_in_the_turn_of_anothers_answer_is_nobodys() 
     gc.collect()
 
 
-@in_virtual_time
+@virtually
 async def test_cancelled() -> None:
     client = Client("one", "two")
     asking = client.ask()

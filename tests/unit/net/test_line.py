@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from aioproducer.net.line import Line
+from tests.unit.waiting import turns
 
 
 class Caller:
@@ -24,22 +25,17 @@ class Caller:
             await self.served
 
 
-async def turns_of_the_loop() -> None:
-    for _ in range(5):
-        await asyncio.sleep(0)
-
-
 async def test_one_looks_at_a_time_in_order_of_arrival() -> None:
     line = Line()
     callers = [Caller(line) for _ in range(3)]
     for place, caller in enumerate(callers):
         await caller.looks.wait()
-        await turns_of_the_loop()
+        await turns()
         assert len(line) == 3 - place
         assert [each.looks.is_set() for each in callers] == [True] * (place + 1) + [False] * (2 - place)
         caller.served.set_result(None)
         await caller.task
-    await turns_of_the_loop()
+    await turns()
     assert not line
 
 
@@ -51,7 +47,7 @@ async def test_a_newcomer_is_not_before_one_that_was_told_to_go_on() -> None:
     await first.task
     third = Caller(line)
     await second.looks.wait()
-    await turns_of_the_loop()
+    await turns()
     assert not third.looks.is_set()
     for caller in (second, third):
         caller.served.set_result(None)
@@ -66,7 +62,7 @@ async def test_a_deadline_in_the_line() -> None:
     assert len(line) == 3
     hurried.served.set_result(None)
     await hurried.task
-    await turns_of_the_loop()
+    await turns()
     assert not last.looks.is_set()
     assert len(line) == 2
     first.served.set_result(None)

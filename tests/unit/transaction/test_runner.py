@@ -46,6 +46,7 @@ from aioproducer.transaction.partitions import TransactionPartitions
 from aioproducer.transaction.runner import TransactionRunner
 from aioproducer.transaction.state import TransactionState as S
 from tests.eager import make_tasks_eager
+from tests.unit.waiting import turns
 
 PID = 4000
 GENEROUS_S = 20
@@ -251,11 +252,6 @@ def epoch(number: int) -> InitProducerIdResponse:
 
 def ended(number: int) -> EndTxnResponse:
     return EndTxnResponse(producer_id=PID, producer_epoch=number)
-
-
-async def turns(count: int = 5) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 def fenced() -> ProducerFencedError:

@@ -8,6 +8,7 @@ import gc
 import pytest
 
 from aioproducer.integrations.schema_registry.lookups import Lookups, LookupsClosedError
+from tests.unit.waiting import turns
 
 PATIENCE_S = 60.0
 
@@ -26,11 +27,6 @@ class Lookup:
         if self.error is not None:
             raise self.error
         return "found"
-
-
-async def turns(count: int = 5) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 async def test_many_share_one() -> None:

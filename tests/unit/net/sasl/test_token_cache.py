@@ -15,7 +15,7 @@ from aioproducer.errors import ConnectionLostError
 from aioproducer.net.sasl import token_cache
 from aioproducer.net.sasl.token_cache import TokenCache
 from aioproducer.oauth_token import refresh_at_ms
-from tests.simulation.loop import SimulatedLoop
+from tests.unit.waiting import in_virtual_time
 
 CONFIG = ProducerConfig.parse({"bootstrap_servers": "a:1"})
 HOUR_MS = 3_600_000
@@ -91,9 +91,7 @@ def test_the_first_token_may_take_its_time() -> None:
             assert await source.value() == f"token-{hour}"
             source.now_s += 3600
 
-    loop = SimulatedLoop(random.Random(1))
-    loop.run_until_complete(run())
-    loop.close()
+    in_virtual_time(run())
 
 
 async def test_a_refused_token_is_not_used_again() -> None:
