@@ -6,7 +6,8 @@ from libc.stdint cimport int32_t, int64_t
 
 from aioproducer._buffer_pool cimport BufferPool
 from aioproducer._built_in_partitioner cimport BuiltInPartitioner
-from aioproducer._delivery cimport Delivery, DeliveryLedger
+from aioproducer._delivery cimport Delivery
+from aioproducer._delivery_ledger cimport DeliveryLedger
 from aioproducer._producer_batch cimport (
     CLOSED,
     ENDED,

@@ -10,7 +10,8 @@ from typing import final
 from typing_extensions import Buffer
 
 from aioproducer._buffer_pool import BufferPool
-from aioproducer._delivery import Delivery, DeliveryLedger
+from aioproducer._delivery import Delivery
+from aioproducer._delivery_ledger import DeliveryLedger
 from aioproducer._producer_batch import ProducerBatch, TopicQueues
 
 @final

@@ -8,23 +8,17 @@ cancelled task would cancel a shared future for all), and the batch's end wakes 
 
 Observed or not. The result keeps one mark per record: LIVE, OBSERVED (awaited, asked, given a callback) or DROPPED (the
 Delivery is gone and was never observed). When the batch fails, dropped records are unobserved failures at once; live
-ones become unobserved failures when they are dropped, or when a flush that covers the batch ends.
-
-Which flush raises it. Flushes that overlap and cover a failure all raise it; later ones do not. The ledger stamps each
-failure with the time of the first flush that raised it, on a clock that ticks at each start and end of a flush. A flush
-raises failures that are unstamped or were stamped after it started.
+ones become unobserved failures when they are dropped, or when a flush that covers the batch ends. The producer's ledger
+keeps those failures (`_delivery_ledger`).
 """
 
 import cython
 
 from asyncio import InvalidStateError, _get_running_loop, get_running_loop
-from collections import deque
 from contextvars import Context
 from copy import copy
 
-from libc.math cimport INFINITY
-
-from cpython.contextvars cimport PyContext_Copy, PyContext_CopyCurrent
+from cpython.contextvars cimport PyContext_CopyCurrent
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
@@ -47,104 +41,6 @@ cdef extern from *:
     }
     """
     int aiop_is_async(object fn) noexcept
-
-cdef enum:
-    CALLBACKS_A_TURN = 256      # at least,
-    CALLBACKS_BACKLOG = 8       # and at least this fraction (1/8) of those waiting, which bounds the backlog
-    MAX_ENTRIES = 1000      # failures not yet raised by a flush; records of further ones join the last
-
-
-@cython.final
-cdef class Failure:
-    """Records of one batch that failed unobserved."""
-    cdef object error
-    cdef int64_t serial
-    cdef int64_t records
-    cdef int64_t raised_at      # ledger clock; 0 until a flush raised it
-
-
-@cython.final
-cdef class DeliveryLedger:
-
-    def __cinit__(self):
-        self.entries = []
-        self.fresh = []
-        self.unseen = {}
-        self.running = []
-        self.clock = 1
-        self.called = deque()
-        self.deadlines = []
-        self.context = PyContext_CopyCurrent()
-
-    cdef void call_soon(self):
-        """Schedule the waiting callbacks; one queue for all batches keeps them in the order the batches ended."""
-        if self.is_calling or not self.called:
-            return
-        try:
-            self.loop.call_soon(run_callbacks, self, context=PyContext_Copy(self.context))
-            self.is_calling = True
-        except RuntimeError:
-            self.called.clear()     # the loop is closed: nobody is left to notify
-
-    @property
-    def callbacks_waiting(self):
-        return len(self.called)
-
-    cdef void add(self, int64_t serial, object error, int64_t records):
-        """Book `records` of a failed batch as unobserved."""
-        cdef Failure last
-        self.unobserved_count += records
-        last = <Failure>self.entries[len(self.entries) - 1] if self.entries else None
-        if last is not None and last.raised_at == 0 and (last.error is error or len(self.entries) >= MAX_ENTRIES):
-            last.records += records     # records of a batch are dropped one by one: one entry for all
-            last.serial = max(last.serial, serial)
-        else:
-            last = Failure.__new__(Failure)
-            last.error = error
-            last.serial = serial
-            last.records = records
-            self.entries.append(last)
-        self.fresh.append((error, records))
-        if len(self.fresh) == 1 and self.on_failure is not None:
-            self.on_failure()
-
-    def book(self, int64_t serial, error, int64_t records):
-        self.add(serial, error, records)
-
-    def take_fresh(self):
-        cdef list fresh = self.fresh
-        self.fresh = []
-        return fresh
-
-    def start_flush(self):
-        self.clock += 1
-        self.running.append(self.clock)
-        return self.clock
-
-    def end_flush(self, int64_t token, int64_t last_serial, bint report=True):
-        cdef ProduceRequestResult result
-        cdef Failure entry
-        cdef dict raised = {}   # by error: one batch may have one entry for dropped records, one for the rest
-        cdef list kept = []
-        self.clock += 1
-        self.running.remove(token)
-        if report:
-            # Reporting a failure may run code that drops Deliveries of another one.
-            for covered in [key for key in self.unseen if (<ProduceRequestResult>key).serial <= last_serial]:
-                result = <ProduceRequestResult>covered
-                self.unseen.pop(result, None)
-                result.give_up_on_live()
-            for entry in self.entries:
-                if entry.serial <= last_serial and (entry.raised_at == 0 or entry.raised_at > token):
-                    raised[id(entry.error)] = (entry.error, raised.get(id(entry.error), (None, 0))[1] + entry.records)
-                    if entry.raised_at == 0:
-                        entry.raised_at = self.clock
-        oldest = self.running[0] if self.running else self.clock + 1
-        for entry in self.entries:
-            if entry.raised_at == 0 or entry.raised_at > oldest:
-                kept.append(entry)
-        self.entries = kept
-        return list(raised.values())
 
 
 @cython.final
@@ -247,7 +143,7 @@ cdef class ProduceRequestResult:
             self.error = error
             self.record_errors = record_errors
             if dropped:
-                self.ledger.add(self.serial, error, dropped)
+                self.ledger.book(self.serial, error, dropped)
         else:
             self.error = error
             self.record_errors = record_errors
@@ -259,7 +155,7 @@ cdef class ProduceRequestResult:
             if not share.tally.abandoned:
                 share.tally.fail(share, self.serial if unobserved else NOT_BOOKED, error, record_errors)
             elif unobserved:
-                self.ledger.add(self.serial, error, share.count)
+                self.ledger.book(self.serial, error, share.count)
             share = share.next
         self.finish()
 
@@ -271,14 +167,14 @@ cdef class ProduceRequestResult:
             for i in range(self.record_count):
                 if self.marks[i] == LIVE:
                     self.marks[i] = OBSERVED    # reported now: dropping it later adds nothing
-            self.ledger.add(self.serial, self.error, live)
+            self.ledger.book(self.serial, self.error, live)
 
     cdef void drop(self, int32_t index):
         """The Delivery of a record goes away unobserved."""
         self.marks[index] = DROPPED
         if self.error is not None:
             self.one_live_less()
-            self.ledger.add(self.serial, self.error_of(index), 1)
+            self.ledger.book(self.serial, self.error_of(index), 1)
 
     def split_into(self, list pieces):
         """Hand all records over to smaller results; `pieces` is a list of (first index, result), ascending."""
@@ -340,40 +236,6 @@ cdef class ProduceRequestResult:
                         future.set_result(None)
                     except RuntimeError:
                         pass        # the loop is closed: no waiter goes on
-
-
-def run_callbacks(DeliveryLedger ledger not None):
-    """Call the next done callbacks in order: a few hundred per turn of the loop, more if they pile up.
-
-    Their records have returned their pool memory, so without the growing share a busy program with few loop turns could
-    fill the process's memory with ended records that wait for their callbacks. A turn ends early when the deadline of
-    a waiter for callbacks passes.
-    """
-    cdef object called = ledger.called
-    cdef Py_ssize_t left = max(CALLBACKS_A_TURN, len(called) // CALLBACKS_BACKLOG)
-    cdef double until = min([deadline.at for deadline in ledger.deadlines]) if ledger.deadlines else INFINITY
-    ledger.is_calling = False
-    if len(called) > left:
-        ledger.call_soon()
-    while called and left > 0:
-        left -= 1
-        fn, delivery, context = called.popleft()
-        ledger.callbacks_called += 1
-        try:
-            if context is None:
-                fn(delivery)
-            else:
-                context.run(fn, delivery)
-        except (SystemExit, KeyboardInterrupt):
-            ledger.call_soon()
-            raise
-        except BaseException as error:
-            ledger.loop.call_exception_handler(
-                {"message": "a done callback of a Delivery raised", "exception": error, "handle": fn}
-            )
-        if until != INFINITY and ledger.loop.time() >= until:
-            ledger.call_soon()
-            break
 
 
 @cython.final
@@ -675,5 +537,4 @@ cdef int waiter_am_send(PyObject* self, PyObject* value, PyObject** result) exce
 aiop_set_am_send(DeliveryWaiter, waiter_am_send)
 aiop_not_by_hand(Delivery)
 aiop_not_by_hand(DeliveryWaiter)
-aiop_not_by_hand(Failure)
 aiop_not_by_hand(ProduceRequestResult)

@@ -3,7 +3,7 @@
 import asyncio
 from typing import final
 
-from aioproducer._delivery import DeliveryLedger
+from aioproducer._delivery_ledger import DeliveryLedger
 from aioproducer.errors import KafkaError
 from aioproducer.records import MAX_ERRORS, BatchResult
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from aioproducer._delivery import DeliveryLedger
+from aioproducer._delivery_ledger import DeliveryLedger
 from aioproducer.client_logger import ClientLogger
 from aioproducer.errors import KafkaError
 from aioproducer.log_limit import LogLimit

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from aioproducer._accumulator import RecordAccumulator
-from aioproducer._delivery import DeliveryLedger
+from aioproducer._delivery_ledger import DeliveryLedger
 from aioproducer.deadline import Deadline
 from aioproducer.errors import DeliveryErrors, FlushTimeoutError, KafkaError, ProducerClosedError
 from aioproducer.failure_report import FailureReport

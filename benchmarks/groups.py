@@ -54,7 +54,7 @@ GROUPS: Final = (
     Group(
         "Deliveries",
         "how each record ended, for the program: `_delivery`, `_tally`, `_outcomes`",
-        r"/(_delivery|_tally|_outcomes)\.",
+        r"/(_delivery\w*|_tally|_outcomes)\.",
         r"",
         True,
         "#e88a96",

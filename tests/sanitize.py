@@ -26,9 +26,10 @@ BUILD = ROOT / "build" / "sanitized"
 FLAGS = ("-fsanitize=address,undefined",)
 RUNTIMES = ("libasan.so", "libclang_rt.asan-x86_64.so", "libclang_rt.asan-aarch64.so", "libclang_rt.asan.so")
 TESTS = (
-    "accumulator", "accumulator_split", "admission", "admission_serializers", "arguments", "arrow", "batch_outcomes",
-    "buffer_pool", "built_in_partitioner", "compiled_classes", "delivery", "exactly_once", "hashing", "leaks",
-    "produce", "producer", "record_batch", "reentrancy", "sealer", "send_arrow", "send_many", "tally",
+    "accumulator", "accumulator_split", "admission", "admission_serializers", "arguments", "arrow",
+    "batch_outcomes", "buffer_pool", "built_in_partitioner", "compiled_classes", "delivery", "delivery_ledger",
+    "exactly_once", "hashing", "leaks", "produce", "producer", "record_batch", "reentrancy", "sealer", "send_arrow",
+    "send_many", "tally",
 )  # fmt: skip
 """Tests of the compiled core and of the producer as a whole; the rest of the package does not manage memory."""
 LOOP_TESTS = ("do_not_starve", "the_loop_gets_turns", "two_hundred_producers", "a_batch_of_very_many_calls")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from aioproducer._accumulator import RecordAccumulator
-from aioproducer._delivery import DeliveryLedger
+from aioproducer._delivery_ledger import DeliveryLedger
 from aioproducer.config.producer_config import ProducerConfig
 
 LINGER_STRETCH = 50

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from aioproducer._accumulator import RecordAccumulator
-from aioproducer._delivery import DeliveryLedger
+from aioproducer._delivery_ledger import DeliveryLedger
 from aioproducer._producer_batch import ProducerBatch
 from aioproducer.batch_outcomes import BatchOutcomes
 from aioproducer.errors import KafkaError, TransactionAbortedError

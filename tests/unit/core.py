@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 import pytest
 
 from aioproducer._accumulator import RecordAccumulator
-from aioproducer._delivery import Delivery, DeliveryLedger
+from aioproducer._delivery import Delivery
+from aioproducer._delivery_ledger import DeliveryLedger
 from aioproducer._produce import encode_produce_request
 from aioproducer._producer_batch import ProducerBatch, TopicQueues
 from aioproducer.client_logger import ClientLogger

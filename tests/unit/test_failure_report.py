@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from aioproducer._delivery import DeliveryLedger
+from aioproducer._delivery_ledger import DeliveryLedger
 from aioproducer.errors import KafkaError
 from aioproducer.failure_report import FailureReport
 from tests.unit.core import LOGGER, messages_of

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from aioproducer._accumulator import RecordAccumulator
-from aioproducer._delivery import DeliveryLedger
+from aioproducer._delivery_ledger import DeliveryLedger
 from aioproducer.deadline import Deadline
 from aioproducer.errors import FlushTimeoutError, ProducerClosedError
 from aioproducer.failure_report import FailureReport

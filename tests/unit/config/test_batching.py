@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aioproducer._accumulator import RecordAccumulator
-from aioproducer._delivery import DeliveryLedger
+from aioproducer._delivery_ledger import DeliveryLedger
 from aioproducer.config.batching import accumulator_of
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.partitioners import BUILT_IN, consistent, murmur2, murmur2_random
