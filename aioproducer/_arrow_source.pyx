@@ -13,7 +13,8 @@ from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
 from libc.stdint cimport uint8_t, uint64_t
 from libc.string cimport memcpy
 
-from aioproducer.errors import SerializationError, excerpt
+from aioproducer.errors import SerializationError
+from aioproducer.message_text import excerpt
 
 cdef extern from *:
     """

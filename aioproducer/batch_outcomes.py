@@ -28,8 +28,9 @@ from aioproducer._outcomes import acknowledge, acknowledge_good
 from aioproducer.backoff import RequestBackoff
 from aioproducer.client_logger import ClientLogger
 from aioproducer.error_codes import Code
-from aioproducer.errors import BrokerError, DeliveryTimeoutError, KafkaError, broker_error, error_class, excerpt
+from aioproducer.errors import BrokerError, DeliveryTimeoutError, KafkaError, broker_error, error_class
 from aioproducer.log_limit import WARN_EVERY_MS, LogLimit
+from aioproducer.message_text import excerpt
 from aioproducer.transaction.state import aborted
 
 if TYPE_CHECKING:

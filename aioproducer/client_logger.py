@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from aioproducer.errors import excerpt
+from aioproducer.message_text import excerpt
 
 
 class ClientLogger(logging.LoggerAdapter[logging.Logger]):

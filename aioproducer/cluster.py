@@ -12,7 +12,8 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import NamedTuple
 
-from aioproducer.errors import ProtocolError, error_class, excerpt
+from aioproducer.errors import ProtocolError, error_class
+from aioproducer.message_text import excerpt
 from aioproducer.protocol.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from aioproducer.protocol.schema import ZERO_UUID
 from aioproducer.records import PartitionInfo

@@ -640,23 +640,6 @@ class ShareSessionLimitReachedError(BrokerError, code=Code.SHARE_SESSION_LIMIT_R
 # fmt: on
 
 
-def excerpt(text: str, length: int = 300) -> str:
-    """Foreign text in a form fit for a message: one line, no control characters, and not too long."""
-    shown = printable(" ".join(text[: 4 * length].split()))
-    return shown if len(shown) <= length else f"{shown[:length]}..."
-
-
-def listed(values: Sequence[object], most: int = 10) -> str:
-    """The first values, and how many more there are."""
-    more = f" and {len(values) - most} more" if len(values) > most else ""
-    return ", ".join(map(str, values[:most])) + more
-
-
-def printable(text: str) -> str:
-    """A text without characters that a terminal would interpret."""
-    return text if text.isprintable() else "".join(each if each.isprintable() else "?" for each in text)
-
-
 def error_class(code: int) -> type[BrokerError]:
     """The class of an error code; UnknownServerError for numbers the table does not know."""
     return _CLASSES.get(code, UnknownServerError)

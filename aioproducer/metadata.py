@@ -48,10 +48,9 @@ from aioproducer.errors import (
     RebootstrapRequiredError,
     broker_error,
     error_class,
-    excerpt,
-    listed,
 )
 from aioproducer.log_limit import WARN_EVERY_MS, LogLimit
+from aioproducer.message_text import excerpt, listed
 from aioproducer.metadata_schedule import MetadataSchedule, MetadataUpdate
 from aioproducer.net.client import NetworkClient
 from aioproducer.net.connection import Connection, not_written

@@ -1,6 +1,6 @@
 """Imports point down: checked from the sources, compiled ones included.
 
-cli, demo, testing, integrations -> producer -> engine -> sender, metadata, ... -> net -> pure modules, protocol
+cli, testing, integrations -> producer -> engine -> sender, metadata, ... -> net -> pure modules, protocol
 -> compiled core -> records, errors
 """
 
@@ -23,14 +23,14 @@ PACKAGE = REPOSITORY / "aioproducer"
 # From the bottom up; a module may import from its own layer and those below.
 LAYERS = (
     (
-        "_record_metadata", "client_logger", "version", "error_codes", "errors", "extras", "health", "log_limit",
-        "records",
+        "_record_metadata", "client_logger", "error_codes", "errors", "extras", "health", "log_limit", "message_text",
+        "records", "version",
     ),
     (
-        "_accumulator", "_admission", "_am_send", "_arguments", "_arrow", "_arrow_source", "_buffer_pool",
-        "_built_in_partitioner", "_clock", "_counts", "_delivery", "_delivery_ledger", "_feed", "_hashing",
-        "_not_by_hand", "_outcomes", "_prefetch", "_produce", "_producer_batch", "_record_batch", "_running_loop",
-        "_sequences", "_tally", "_topic_index", "_varint",
+        "_accumulator", "_admission", "_am_send", "_arguments", "_arrow", "_arrow_source",
+        "_buffer_pool", "_built_in_partitioner", "_clock", "_counts", "_delivery", "_delivery_ledger", "_feed",
+        "_hashing", "_not_by_hand", "_outcomes", "_prefetch", "_produce", "_producer_batch", "_record_batch",
+        "_running_loop", "_sequences", "_tally", "_topic_index", "_varint",
     ),
     (
         "backoff", "cluster", "compression", "config", "errors_docs", "forks", "metadata_schedule", "metrics",

@@ -13,7 +13,8 @@ from aioproducer import ConfigError, KafkaError
 from aioproducer.cli.outcome import CommandError, one_line
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.doctor.topics import NotTold, topic_configs
-from aioproducer.errors import error_class, excerpt, listed
+from aioproducer.errors import error_class
+from aioproducer.message_text import excerpt, listed
 from aioproducer.metadata import Metadata
 from aioproducer.net.client import NetworkClient
 from aioproducer.net.connection import Connection

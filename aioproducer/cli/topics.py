@@ -15,7 +15,8 @@ from aioproducer.cli.look import Look
 from aioproducer.cli.loop import run_in_loop
 from aioproducer.cli.outcome import DONE, SOME_FAILED, CommandError, one_line
 from aioproducer.cli.tables import print_table
-from aioproducer.errors import InvalidTopicError, error_class, listed
+from aioproducer.errors import InvalidTopicError, error_class
+from aioproducer.message_text import listed
 from aioproducer.metadata import check_topic_name
 from aioproducer.protocol.metadata import MetadataResponseTopic
 

@@ -16,7 +16,7 @@ from aioproducer.cli.loop import run_in_loop
 from aioproducer.cli.outcome import DONE, NOT_POSSIBLE, CommandError, one_line
 from aioproducer.cli.tables import print_table
 from aioproducer.config.producer_config import underscored
-from aioproducer.errors import printable
+from aioproducer.message_text import printable
 from aioproducer.transactions import OPEN_STATES, TransactionClient, TransactionDescription, TransactionListing
 
 T = TypeVar("T")

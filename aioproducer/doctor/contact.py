@@ -29,8 +29,8 @@ from aioproducer.errors import (
     RequestTimedOutError,
     TlsError,
     broker_error,
-    excerpt,
 )
+from aioproducer.message_text import excerpt
 from aioproducer.net.connection import Connection, abort
 from aioproducer.net.opening import open_connection
 from aioproducer.net.probe import login_wanted, wrong_tls

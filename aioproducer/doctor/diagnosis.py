@@ -20,8 +20,8 @@ from aioproducer.errors import (
     TransactionalIdAuthorizationFailedError,
     UnknownTopicOrPartitionError,
     error_class,
-    excerpt,
 )
+from aioproducer.message_text import excerpt
 from aioproducer.net.connection import Connection
 from aioproducer.protocol.describe_transactions import DescribeTransactionsRequest
 from aioproducer.protocol.find_coordinator import (

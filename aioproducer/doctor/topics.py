@@ -21,9 +21,8 @@ from aioproducer.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
     error_class,
-    excerpt,
-    listed,
 )
+from aioproducer.message_text import excerpt, listed
 from aioproducer.metadata import check_topic_name
 from aioproducer.net.connection import Connection
 from aioproducer.producer import Producer

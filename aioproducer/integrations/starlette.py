@@ -29,9 +29,10 @@ from aioproducer import (
     SerializationError,
 )
 from aioproducer.deadline import SECONDS_OR_NONE, in_seconds
-from aioproducer.errors import InvalidTopicError, SendManyError, TransactionStateError, WrongLoopError, excerpt
+from aioproducer.errors import InvalidTopicError, SendManyError, TransactionStateError, WrongLoopError
 from aioproducer.extras import missing
 from aioproducer.integrations import sse
+from aioproducer.message_text import excerpt
 from aioproducer.metadata import check_topic_name
 from aioproducer.producer_internals import keep_topics
 

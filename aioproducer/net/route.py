@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.config.proxy import Proxy
-from aioproducer.errors import excerpt
+from aioproducer.message_text import excerpt
 from aioproducer.net.resolver import ascii_name, check_port, resolve
 from aioproducer.net.tracebacks import clear_frames
 from aioproducer.net.workers import threads_are_scarce

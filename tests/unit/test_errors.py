@@ -34,7 +34,6 @@ from aioproducer.errors import (
     UnknownServerError,
     broker_error,
     error_class,
-    excerpt,
 )
 from aioproducer.testing import FakeCluster
 
@@ -451,22 +450,6 @@ def test_group_can_be_caught_as_a_kafka_error() -> None:
     """A plain ``except KafkaError`` around a flush is enough."""
     with pytest.raises(KafkaError):
         raise made(DeliveryErrors)
-
-
-@pytest.mark.parametrize(
-    ("said", "shown"),
-    [
-        ("as it is", "as it is"),
-        ("two\nlines \t and\r\nmore", "two lines and more"),
-        ("\x1b[31mred\x00 \u202ekcab \ud800", "?[31mred? ?kcab ?"),
-        ("x" * 300, "x" * 300),
-        ("x" * 40_000, "x" * 300 + "..."),
-        ("", ""),
-    ],
-)
-def test_what_others_say_is_shown_in_one_short_line(said: str, shown: str) -> None:
-    """Otherwise peers could inject lines into a log, or fill it."""
-    assert excerpt(said) == shown
 
 
 USER_CODE: dict[str, dict[str, Any]] = {

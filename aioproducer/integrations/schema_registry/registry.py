@@ -17,8 +17,9 @@ from confluent_kafka.schema_registry import AsyncSchemaRegistryClient, SchemaReg
 from confluent_kafka.schema_registry.error import OAuthTokenError
 
 from aioproducer.backoff import ExponentialBackoff
-from aioproducer.errors import ConfigError, excerpt
+from aioproducer.errors import ConfigError
 from aioproducer.integrations.schema_registry.lookups import Lookups
+from aioproducer.message_text import excerpt
 
 Answer = TypeVar("Answer")
 Client: TypeAlias = Any

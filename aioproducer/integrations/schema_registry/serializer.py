@@ -18,12 +18,12 @@ from aioproducer.errors import (
     SchemaValidationError,
     SerializationError,
     SerializerNotReadyError,
-    excerpt,
 )
 from aioproducer.integrations.schema_registry import framing
 from aioproducer.integrations.schema_registry.lookups import LookupsClosedError
 from aioproducer.integrations.schema_registry.registry import Client, LookupFailedError, SchemaRegistry
 from aioproducer.integrations.schema_registry.subjects import SubjectName, context, subject_name
+from aioproducer.message_text import excerpt
 from aioproducer.records import Value_contra
 
 logger: logging.Logger = logging.getLogger("aioproducer.integrations")

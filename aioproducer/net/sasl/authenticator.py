@@ -35,8 +35,8 @@ from aioproducer.errors import (
     SaslAuthenticationFailedError,
     UnsupportedSaslMechanismError,
     broker_error,
-    excerpt,
 )
+from aioproducer.message_text import excerpt
 from aioproducer.net.connection import Connection, not_written
 from aioproducer.net.sasl import make_mechanism
 from aioproducer.net.sasl.mechanism import Exchange, Mechanism

@@ -15,7 +15,8 @@ from gssapi.raw import GSSError
 
 from aioproducer.config.login import jaas_of
 from aioproducer.config.producer_config import ProducerConfig
-from aioproducer.errors import AuthenticationError, ConnectionLostError, KafkaError, excerpt
+from aioproducer.errors import AuthenticationError, ConnectionLostError, KafkaError
+from aioproducer.message_text import excerpt
 from aioproducer.net.sasl.mechanism import Exchange
 from aioproducer.net.workers import in_own_thread, in_worker
 

@@ -26,7 +26,8 @@ import httpx
 from aioproducer.backoff import ExponentialBackoff
 from aioproducer.config.login import ENDPOINT_TLS
 from aioproducer.config.producer_config import ProducerConfig
-from aioproducer.errors import AuthenticationError, ConnectionLostError, KafkaError, TlsError, excerpt
+from aioproducer.errors import AuthenticationError, ConnectionLostError, KafkaError, TlsError
+from aioproducer.message_text import excerpt
 from aioproducer.net.resolver import resolve
 from aioproducer.net.sasl.jwt_file import read_jwt
 from aioproducer.net.tls import load_trust_store, make_context, new_context

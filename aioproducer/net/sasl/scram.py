@@ -12,7 +12,8 @@ import scramp
 
 from aioproducer.config.login import jaas_of
 from aioproducer.config.producer_config import ProducerConfig
-from aioproducer.errors import AuthenticationError, SaslAuthenticationFailedError, excerpt
+from aioproducer.errors import AuthenticationError, SaslAuthenticationFailedError
+from aioproducer.message_text import excerpt
 from aioproducer.net.sasl.credentials import Credentials
 from aioproducer.net.sasl.mechanism import Exchange
 from aioproducer.net.workers import in_worker
