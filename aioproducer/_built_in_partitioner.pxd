@@ -2,8 +2,9 @@
 
 import cython
 
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
+from aioproducer._hashing cimport murmur2_raw
 from aioproducer._producer_batch cimport PartitionQueue, TopicQueues
 from aioproducer._record_batch cimport RecordView
 
@@ -21,6 +22,12 @@ cdef enum Strategy:
     RANDOM              # any partition
 
 
+cdef inline int32_t by_murmur2(TopicQueues topic, const char* key, Py_ssize_t size) noexcept:
+    """The partition that Kafka's own partitioner chooses for a key."""
+    cdef uint32_t positive = murmur2_raw(<const unsigned char*>key, size) & 0x7FFFFFFF
+    return <int32_t>(positive % <uint32_t>topic.partition_count)
+
+
 @cython.final
 cdef class BuiltInPartitioner:
     """Chooses partitions for the records of one accumulator."""
@@ -35,7 +42,7 @@ cdef class BuiltInPartitioner:
         """The partition of a record; -1 if it sticks."""
         if self.strategy != MURMUR2_RANDOM:
             return self.by_others(topic, record)
-        return topic.partition_of_key(record.key, record.key_size) if record.key_size >= 0 else -1
+        return by_murmur2(topic, record.key, record.key_size) if record.key_size >= 0 else -1
 
     cdef int32_t by_others(self, TopicQueues topic, RecordView* record) noexcept
     cdef int32_t any_partition(self, TopicQueues topic) noexcept

@@ -10,8 +10,6 @@ Source: org.apache.kafka.clients.producer.internals.BuiltInPartitioner (KIP-480,
 
 import cython
 
-from libc.stdint cimport uint32_t
-
 from aioproducer._hashing cimport crc32_raw, fnv1a_raw
 from aioproducer._producer_batch cimport NodeQueue
 
@@ -54,7 +52,7 @@ cdef class BuiltInPartitioner:
         if self.strategy == RANDOM or (self.strategy == CONSISTENT_RANDOM and size == 0):
             return self.any_partition(topic)
         if self.strategy == MURMUR2:
-            return topic.partition_of_key(record.key, size)
+            return by_murmur2(topic, record.key, size)
         if self.strategy == CONSISTENT or self.strategy == CONSISTENT_RANDOM:
             hashed = crc32_raw(key, size)
         else:

@@ -126,7 +126,6 @@ cdef class TopicQueues:
 
     cdef void refused(self, Py_ssize_t size, int64_t now_ms) noexcept
     cdef Py_ssize_t limit(self, Py_ssize_t batch_size, int64_t now_ms) noexcept
-    cdef int32_t partition_of_key(self, const char* key, Py_ssize_t size) noexcept
 
 
 @cython.final

@@ -14,14 +14,13 @@ never be freed. A live batch is part of several (through its queue, the chain of
 sequences, its pieces, the callbacks of its records). They are broken when it is released or, if that never happens, by
 the accumulator's finalizer.
 
-Source: org.apache.kafka.clients.producer.internals.ProducerBatch, BuiltInPartitioner.
+Source: org.apache.kafka.clients.producer.internals.ProducerBatch.
 """
 
 import cython
 
 from cpython.bytes cimport PyBytes_GET_SIZE
 
-from aioproducer._hashing cimport murmur2_raw
 from aioproducer._record_batch cimport HEADER_BYTES
 
 
@@ -283,10 +282,6 @@ cdef class TopicQueues:
     def forget_limit(self):
         self.batch_limit = PY_SSIZE_T_MAX
         self.stood_limit = 0
-
-    cdef int32_t partition_of_key(self, const char* key, Py_ssize_t size) noexcept:
-        cdef uint32_t positive = murmur2_raw(<const unsigned char*>key, size) & 0x7FFFFFFF
-        return <int32_t>(positive % <uint32_t>self.partition_count)
 
 
 @cython.final
