@@ -162,6 +162,29 @@ class ClusterChanges:
         hinted = _hinted(self.topics, hints, self.brokers)
         return replace(self, topics={**self.topics, **hinted}) if hinted else self
 
+    def has_news(self, before: Cluster) -> Generator[None, None, bool]:
+        """Whether some partition gets a newer leader, or some topic is new or was recreated.
+
+        A generator that pauses every few hundred partitions: an answer may differ in nothing but its replicas in sync.
+        """
+        done = 0
+        for name, new in self.topics.items():
+            old = before.topics.get(name)
+            if new is None:
+                continue
+            if old is None or old.topic_id != new.topic_id or len(old.partitions) != len(new.partitions):
+                return True
+            for count, (a, b) in enumerate(zip(new.partitions, old.partitions, strict=True), 1):
+                if a.leader != b.leader or a.leader_epoch > b.leader_epoch:
+                    return True
+                if not count % STEP:
+                    yield
+            done += 1 + len(new.partitions) % STEP
+            if done >= STEP:
+                done = 0
+                yield
+        return False
+
 
 class Cluster:
     """The brokers by node id and the topics by name. Only ``adopt`` changes them."""

@@ -363,7 +363,7 @@ class Metadata:
             )
         except ProtocolError as error:
             raise connection.nonsense(str(error)) from error
-        news = await _in_turns(_has_news(changes.with_leaders(self._hints), self.cluster))
+        news = await _in_turns(changes.with_leaders(self._hints).has_news(self.cluster))
         brokers_are_gone = bool(self.cluster.brokers.keys() - changes.brokers.keys())
         for part in changes.parts():
             self._take(part.with_leaders(self._hints))
@@ -576,30 +576,6 @@ def _error_of(topic: str, known: ClusterTopic | None) -> KafkaError | None:
 def _meaning(error_code: int) -> str:
     cls = error_class(error_code)
     return f"{cls.name} ({error_code}), {cls.meaning}"
-
-
-def _has_news(changes: ClusterChanges, before: Cluster) -> Generator[None, None, bool]:
-    """Whether some partition has a newer leader, or some topic is new or was recreated.
-
-    A generator that pauses every few hundred partitions: an answer may differ in nothing but its replicas in sync.
-    """
-    done = 0
-    for name, new in changes.topics.items():
-        old = before.topics.get(name)
-        if new is None:
-            continue
-        if old is None or old.topic_id != new.topic_id or len(old.partitions) != len(new.partitions):
-            return True
-        for count, (a, b) in enumerate(zip(new.partitions, old.partitions, strict=True), 1):
-            if a.leader != b.leader or a.leader_epoch > b.leader_epoch:
-                return True
-            if not count % STEP:
-                yield
-        done += 1 + len(new.partitions) % STEP
-        if done >= STEP:
-            done = 0
-            yield
-    return False
 
 
 async def _in_turns(steps: Generator[None, None, T]) -> T:

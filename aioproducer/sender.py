@@ -28,7 +28,7 @@ from aioproducer._produce import (
     topic_names,
 )
 from aioproducer.batch_outcomes import of_batch
-from aioproducer.cluster import Broker, LeaderHint
+from aioproducer.cluster import NO_LEADER, Broker, LeaderHint
 from aioproducer.error_codes import Code
 from aioproducer.errors import KafkaError, ProtocolError, UnsupportedVersionError
 from aioproducer.net.apis import throttled_by_client
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from aioproducer.sealer import Sealer
     from aioproducer.transaction.manager import TransactionManager
 
-NO_LEADER = -1
 ZSTD_SINCE_VERSION = 7
 TOPIC_IDS_SINCE_VERSION = 13
 TOUCHES = 5

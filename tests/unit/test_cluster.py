@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from aioproducer.cluster import OUTDATED_BELIEVED, STEP, Broker, Cluster, ClusterChanges, LeaderHint, PartitionState
+from aioproducer.cluster import (
+    OUTDATED_BELIEVED,
+    STEP,
+    Broker,
+    Cluster,
+    ClusterChanges,
+    ClusterTopic,
+    LeaderHint,
+    PartitionState,
+)
 from aioproducer.errors import ProtocolError
 from aioproducer.protocol.metadata import (
     MetadataResponse,
@@ -390,3 +400,47 @@ def test_a_hint_outlives_an_older_answer_that_is_worked_in_meanwhile() -> None:
     cluster.adopt(returned_by(left).with_leaders(hints))
     assert leaders(cluster)[:3] == [(1, 6), (2, 7), (1, 5)]
     assert leaders(cluster, "u") == [(3, 7)]
+
+
+# --- news -------------------------------------------------------------------------------------------------------------
+
+
+def in_one_go(steps: Generator[None, None, bool]) -> tuple[bool, int]:
+    """The result of a computation in steps, and the number of its pauses."""
+    pauses = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value, pauses
+        pauses += 1
+
+
+@pytest.mark.parametrize(("topics", "partitions"), [(1, 20_000), (2_000, 10), (20_000, 0)])
+def test_news_are_looked_for_in_steps(topics: int, partitions: int) -> None:
+    """If an answer differs in nothing but the replicas in sync, each partition has to be compared."""
+    before, after = {}, {}
+    for name in (f"topic-{number}" for number in range(topics)):
+        states = tuple(PartitionState(number, 1, 5, (1, 2), (1, 2), (), 0) for number in range(partitions))
+        before[name] = ClusterTopic(name, partitions=states)
+        after[name] = ClusterTopic(name, partitions=tuple(state._replace(isr=(1,)) for state in states))
+    cluster = Cluster()
+    cluster.adopt(ClusterChanges({}, before))
+    is_news, pauses = in_one_go(ClusterChanges({}, after).has_news(cluster))
+    assert not is_news
+    assert pauses > 60
+    after[name] = replace(after[name], topic_id=b"j" * 16)
+    is_news, _ = in_one_go(ClusterChanges({}, after).has_news(cluster))
+    assert is_news
+
+
+@pytest.mark.parametrize(
+    ("leader", "epoch", "is_news"), [(1, 5, False), (2, 5, True), (2, 4, True), (1, 6, True), (1, 4, False)]
+)
+def test_a_new_leader_or_leader_epoch_is_news(leader: int, epoch: int, is_news: bool) -> None:
+    states = tuple(PartitionState(number, 1, 5, (1, 2), (1, 2), (), 0) for number in range(3))
+    cluster = Cluster()
+    cluster.adopt(ClusterChanges({}, {"orders": ClusterTopic("orders", partitions=states)}))
+    last = states[-1]._replace(leader=leader, leader_epoch=epoch)
+    answer = {"orders": ClusterTopic("orders", partitions=(*states[:-1], last))}
+    assert in_one_go(ClusterChanges({}, answer).has_news(cluster))[0] is is_news

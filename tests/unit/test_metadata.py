@@ -7,7 +7,7 @@ import logging
 import random
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Generator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from types import MappingProxyType
@@ -17,7 +17,7 @@ import pytest
 
 from aioproducer import cluster as cluster_module
 from aioproducer import metadata as metadata_module
-from aioproducer.cluster import Broker, Cluster, ClusterChanges, ClusterTopic, LeaderHint, PartitionState
+from aioproducer.cluster import Broker, ClusterTopic, LeaderHint
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import (
     BootstrapError,
@@ -890,47 +890,6 @@ async def test_an_answer_about_thousands_of_topics_lets_others_have_their_turn(c
         while setup.metadata._schedule._asked:
             await asyncio.sleep(0)
         assert turns - turn_of_change[-1] > 10
-
-
-def in_one_go(steps: Generator[None, None, bool]) -> tuple[bool, int]:
-    """The result of a computation in steps, and the number of its pauses."""
-    pauses = 0
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value, pauses
-        pauses += 1
-
-
-@pytest.mark.parametrize(("topics", "partitions"), [(1, 20_000), (2_000, 10), (20_000, 0)])
-def test_news_are_looked_for_in_steps(topics: int, partitions: int) -> None:
-    """If an answer differs in nothing but the replicas in sync, each partition has to be compared."""
-    before, after = {}, {}
-    for name in (f"topic-{number}" for number in range(topics)):
-        states = tuple(PartitionState(number, 1, 5, (1, 2), (1, 2), (), 0) for number in range(partitions))
-        before[name] = ClusterTopic(name, partitions=states)
-        after[name] = ClusterTopic(name, partitions=tuple(state._replace(isr=(1,)) for state in states))
-    cluster = Cluster()
-    cluster.adopt(ClusterChanges({}, before))
-    is_news, pauses = in_one_go(metadata_module._has_news(ClusterChanges({}, after), cluster))
-    assert not is_news
-    assert pauses > 60
-    after[name] = replace(after[name], topic_id=b"j" * 16)
-    is_news, _ = in_one_go(metadata_module._has_news(ClusterChanges({}, after), cluster))
-    assert is_news
-
-
-@pytest.mark.parametrize(
-    ("leader", "epoch", "is_news"), [(1, 5, False), (2, 5, True), (2, 4, True), (1, 6, True), (1, 4, False)]
-)
-def test_a_new_leader_or_leader_epoch_is_news(leader: int, epoch: int, is_news: bool) -> None:
-    states = tuple(PartitionState(number, 1, 5, (1, 2), (1, 2), (), 0) for number in range(3))
-    cluster = Cluster()
-    cluster.adopt(ClusterChanges({}, {"orders": ClusterTopic("orders", partitions=states)}))
-    last = states[-1]._replace(leader=leader, leader_epoch=epoch)
-    answer = {"orders": ClusterTopic("orders", partitions=(*states[:-1], last))}
-    assert in_one_go(metadata_module._has_news(ClusterChanges({}, answer), cluster))[0] is is_news
 
 
 # --- hints ------------------------------------------------------------------------------------------------------------
