@@ -9,6 +9,7 @@ import crc32c as _crc32c  # noqa: F401
 
 try:
     from aioproducer import (  # type: ignore[attr-defined]
+        _arrow_columns,  # noqa: F401
         _buffer_pool,  # noqa: F401
         _built_in_partitioner,  # noqa: F401
         _record_batch,  # noqa: F401

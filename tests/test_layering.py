@@ -27,7 +27,7 @@ LAYERS = (
         "records", "version",
     ),
     (
-        "_accumulator", "_admission", "_am_send", "_arguments", "_arrow", "_arrow_source",
+        "_accumulator", "_admission", "_am_send", "_arguments", "_arrow", "_arrow_columns", "_arrow_source",
         "_buffer_pool", "_built_in_partitioner", "_clock", "_counts", "_delivery", "_delivery_ledger", "_feed",
         "_hashing", "_not_by_hand", "_outcomes", "_prefetch", "_produce", "_producer_batch", "_record_batch",
         "_running_loop", "_sequences", "_tally", "_topic_index", "_varint",
