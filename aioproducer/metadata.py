@@ -19,7 +19,6 @@ import logging
 import random
 import re
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
-from functools import partial
 from typing import TypeVar
 
 from aioproducer.client_logger import ClientLogger
@@ -56,9 +55,9 @@ from aioproducer.net.client import NetworkClient
 from aioproducer.net.connection import Connection, not_written
 from aioproducer.net.first_answer import first_answer
 from aioproducer.net.nodes import SLOW_MS
-from aioproducer.patient_timer import PatientTimer
 from aioproducer.protocol.header import decode_response_in_steps
 from aioproducer.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from aioproducer.topic_waiters import TopicWaiters
 
 logger: logging.Logger = logging.getLogger("aioproducer.metadata")
 
@@ -120,7 +119,7 @@ class Metadata:
         self._schedule = MetadataSchedule(config, rng)
         self._wake = asyncio.Event()
         self._kept: set[str] = set()
-        self._waiters: dict[str, dict[asyncio.Future[bool], int | None]] = {}
+        self._waiters = TopicWaiters(loop)
         self._hints: list[LeaderHint] = []
         self._last_error: KafkaError | None = None
         self._rebootstrapping = False
@@ -204,7 +203,7 @@ class Metadata:
                 raise self._timeout(topic, partition, now_ms - began_ms)
             if self._schedule.want(topic, now_ms):
                 self._wake.set()
-            asked = await self._answer(topic, partition, deadline_ms) or asked
+            asked = await self._waiters.answer(topic, partition, deadline_ms) or asked
 
     def _raise_if_refused(self, known: ClusterTopic | None, *, fresh: bool) -> None:
         if fresh and known is not None and known.error_code in _REFUSED:
@@ -235,20 +234,6 @@ class Metadata:
         if not state.error_code and state.leader != NO_LEADER:
             return broker_error(error_code, f"{topic}-{partition}: node {state.leader} leads it, {_UNKNOWN_LEADER}")
         return broker_error(error_code, f"{topic}-{partition}: {_meaning(error_code)}")
-
-    async def _answer(self, topic: str, partition: int | None, deadline_ms: int) -> bool:
-        """Wait for the next answer about a topic; False if the deadline came first."""
-        waiter: asyncio.Future[bool] = self._loop.create_future()
-        waiting = self._waiters.setdefault(topic, {})
-        waiting[waiter] = partition
-        timer = PatientTimer(self._loop, deadline_ms, partial(_settle, waiter, False))
-        try:
-            return await waiter
-        finally:
-            timer.cancel()
-            del waiting[waiter]
-            if not waiting:
-                del self._waiters[topic]
 
     # --- life cycle ---------------------------------------------------------------------------------------------------
 
@@ -287,7 +272,7 @@ class Metadata:
     def _end(self, error: KafkaError) -> None:
         if self._ended_by is None:
             self._ended_by = error
-        self._fail_waiters(error)
+        self._waiters.fail(error)
 
     async def _until_due(self) -> None:
         while (due_ms := self._schedule.due_ms()) > self._now_ms():
@@ -419,7 +404,7 @@ class Metadata:
                 failing[topic] = error_code
             elif self.cluster.has_unknown_leader(topic):
                 failing[topic] = Code.LEADER_NOT_AVAILABLE
-            elif any((wanted or 0) >= len(known.partitions) for wanted in self._waiters.get(topic, {}).values()):
+            elif self._waiters.partitions_needed(topic) > len(known.partitions):
                 failing[topic] = 0
         return failing
 
@@ -429,7 +414,7 @@ class Metadata:
         self._schedule.failed(update, now_ms)
         refused = isinstance(error, AuthenticationError)
         if refused:
-            self._fail_waiters(error)
+            self._waiters.fail(error)
         # Perhaps it is a stranger who refuses, at a broker's former address. If it is the cluster, more logins could
         # lock the account, so a refusal has to last.
         if isinstance(error, OtherClusterError) or (
@@ -454,7 +439,7 @@ class Metadata:
         except KafkaError as error:
             self._last_error = error
             if isinstance(error, AuthenticationError):
-                self._fail_waiters(error)
+                self._waiters.fail(error)
             return
         self._schedule.rebootstrapped(self._now_ms())
         topics: Mapping[str, ClusterTopic] = {}
@@ -493,19 +478,9 @@ class Metadata:
         return changes.keeping(used)
 
     def _settle_waiters(self, topic: str) -> None:
-        """Wake those who have what they wait for, or will not get it."""
         known = self.cluster.topics.get(topic)
-        if known is not None and (waiting := self._waiters.get(topic)):
-            is_refused = known.error_code in _REFUSED
-            for waiter, partition in waiting.items():
-                if is_refused or (partition or 0) < len(known.partitions):
-                    _settle(waiter, True)
-
-    def _fail_waiters(self, error: KafkaError) -> None:
-        for waiting in self._waiters.values():
-            for waiter in waiting:
-                if not waiter.done():
-                    waiter.set_exception(copy.copy(error))
+        if known is not None:
+            self._waiters.settle(known, is_refused=known.error_code in _REFUSED)
 
     def _on_disconnect(self, node_id: int, error: KafkaError) -> None:
         self._last_error = error
@@ -540,11 +515,6 @@ def check_topic_name(topic: str) -> None:
         raise InvalidTopicError(
             f"{topic[:250]!r} is not a valid topic name: 1 to 249 letters, digits, '.', '_' and '-', not '.' or '..'"
         )
-
-
-def _settle(waiter: asyncio.Future[bool], answered: bool) -> None:
-    if not waiter.done():
-        waiter.set_result(answered)
 
 
 def _check(response: MetadataResponse, connection: Connection) -> None:

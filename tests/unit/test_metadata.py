@@ -269,10 +269,10 @@ async def test_answers_that_do_not_help_wake_nobody(cluster: FakeCluster) -> Non
     async with running(cluster, retry_backoff_ms=1, retry_backoff_max_ms=1) as setup:
         waiting = [asyncio.ensure_future(setup.wait(topic, 1)) for topic in ("missing", "few")]
         await asyncio.sleep(0)
-        waiters = [list(setup.metadata._waiters[topic]) for topic in ("missing", "few")]
+        waiters = [list(setup.metadata._waiters._waiting[topic]) for topic in ("missing", "few")]
         while len(cluster.asked_topics) < 12:
             await cluster.brokers[0].next_request(MetadataRequest)
-        assert [list(setup.metadata._waiters[topic]) for topic in ("missing", "few")] == waiters
+        assert [list(setup.metadata._waiters._waiting[topic]) for topic in ("missing", "few")] == waiters
         cluster.topics = {"missing": [(1, 0)] * 2, "few": [(1, 0)] * 3}
         assert await asyncio.gather(*waiting) == [2, 3]
 
@@ -405,7 +405,7 @@ async def test_a_cancelled_wait_disturbs_nobody(cluster: FakeCluster) -> None:
         assert await waiting[0] == await waiting[2] == 1
         with pytest.raises(asyncio.CancelledError):
             await waiting[1]
-        assert setup.metadata._waiters == {}
+        assert "a" not in setup.metadata._waiters
 
 
 async def test_many_broken_topics_are_one_warning(cluster: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:
