@@ -56,4 +56,4 @@ cdef class Tally:
     cdef void blame(self, Share share, dict record_errors)
     cdef list told_errors(self)
     cdef void add_range(self, list ranges, int64_t first, int64_t last)
-    cdef void look(self)
+    cdef void wake_if_ended(self)

@@ -126,7 +126,7 @@ cdef class Tally:
                     first = run.place
                 end = run.place + run.count
             self.add_range(ranges, base_offset + first, base_offset + end - 1)
-        self.look()
+        self.wake_if_ended()
 
     cdef void add_range(self, list ranges, int64_t first, int64_t last):
         if ranges:
@@ -153,7 +153,7 @@ cdef class Tally:
                 kept += 1
         if record_errors is not None:
             self.blame(share, record_errors)
-        self.look()
+        self.wake_if_ended()
 
     cdef void blame(self, Share share, dict record_errors):
         """Keep the errors of the records that the broker named, whose rows the first errors may not reach."""
@@ -192,7 +192,7 @@ cdef class Tally:
             serial, records = max(before[1], serial), before[2] + records
         self.failures.append((error, serial, records))
 
-    cdef void look(self):
+    cdef void wake_if_ended(self):
         if self.waiter is not None and self.unended() == 0 and not self.waiter.done():
             try:
                 self.waiter.set_result(None)
@@ -202,7 +202,7 @@ cdef class Tally:
     def ended(self, loop):
         """A future that is done once all admitted records have ended."""
         self.waiter = loop.create_future()
-        self.look()
+        self.wake_if_ended()
         return self.waiter
 
     def abandon(self, ledger):
