@@ -101,7 +101,7 @@ cdef class ArrowFeed:
         cdef int64_t rows = 0
         while rows < FETCHED_ROWS and not self.exhausted and not self.unwanted:
             if self.awaited and self.fetched:
-                # The next batch may come in an hour. (What ends this call tells of the last one.)
+                # Now, as the next batch may come in an hour. If none comes, the loop hears of the end of this call.
                 self.awaited = False
                 arrived()
             try:

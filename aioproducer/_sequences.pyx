@@ -14,9 +14,10 @@ cdef enum:
     NO_PRODUCER_ID = -1
     NO_EPOCH = -1
     SEQUENCE_MASK = 0x7FFFFFFF
-    UNRESOLVED = 5
-    FAMILIAR_MS = 60000
+    UNRESOLVED = 5          # a broker remembers five batches of a producer in each partition
+    FAMILIAR_MS = 60000     # after a longer pause, a leader is taken to have forgotten the producer
 
+# The same for Python.
 MAX_UNRESOLVED = UNRESOLVED
 KNOWN_FOR_MS = FAMILIAR_MS
 
