@@ -15,8 +15,8 @@ A batch whose linger ends while older batches of its partition still wait keeps 
 could not leave before them anyway, and behind a slow broker or after an outage a few large batches replace thousands of
 small ones.
 
-Only `drain` takes a batch from its queue; only `requeue` and `split` put one back, in creation order, so the batches of
-a partition leave in order. While a batch is being sealed its queue is not ready: the next one can't overtake it.
+Only `drain` takes a batch from its queue to be sent; only `requeue` and `split` put one back, in creation order. So the
+batches of a partition leave in order. While one is being sealed its queue is not ready: the next can't overtake it.
 
 Memory. A batch is live until its memory is back in the pool; one that expired in flight has ended but stays live until
 its request ends. A split batch stays in the books until the last of its pieces ends.
