@@ -84,9 +84,18 @@ class TransactionCalls:
         return await self._wait(name, task, deadline_ms, tells=True)
 
     async def wait_for_latest(self, deadline_ms: int) -> None:
-        """Wait for the latest call in place of its caller: its error is raised here."""
-        if self._latest is not None:
-            await self._wait(*self._latest, deadline_ms, tells=True)
+        """Wait for the latest call in place of its caller, and for those that had their turn before this one.
+
+        Raises:
+            KafkaError: that of the last of them, or ``timed_out``.
+        """
+        while self._latest is not None:
+            name, task = self._latest
+            try:
+                await self._wait(name, task, deadline_ms, tells=True)
+            except KafkaError:
+                if self._latest is None or not task.done():
+                    raise
 
     async def _wait(self, name: str, task: asyncio.Task[Any], deadline_ms: int, *, tells: bool) -> Any:
         """Wait for a call and return its outcome; if out of time or cancelled, leave the call behind.

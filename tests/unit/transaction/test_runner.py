@@ -1418,6 +1418,49 @@ async def test_close_while_a_commit_waits_for_its_turn(version: int) -> None:
         await end
 
 
+async def test_close_waits_for_a_commit_that_was_next(version: int) -> None:
+    """Both waited for offsets, the commit first: closing may not cut it short once it has its turn."""
+    scene = Scene(version)
+    await scene.begun()
+    question = await left_offsets(scene, version)
+    commit = asyncio.create_task(scene.runner.commit())
+    await turns()
+    close = asyncio.create_task(scene.runner.close(None))
+    await turns()
+    question.good(TxnOffsetCommitResponse(topics=[]))
+    end = await scene.asked(EndTxnRequest)
+    assert end.request.committed
+    await turns()
+    assert not close.done()
+    end.good(ended(1))
+    await close
+    await commit
+    assert scene.state is S.READY
+
+
+async def test_close_waits_for_an_abort_that_was_next(version: int) -> None:
+    """The offsets are given up, which spoils the transaction: the block that was about to commit it aborts it."""
+    scene = Scene(version)
+    await scene.started()
+    transaction = Transaction(scene.runner)
+    await transaction.__aenter__()
+    question = await left_offsets(scene, version)
+    end = asyncio.create_task(transaction.__aexit__(None, None, None))
+    await turns()
+    close = asyncio.create_task(scene.runner.close(None))
+    await turns()
+    question.bad(UnknownTopicOrPartitionError("no such partition"))
+    abort = await scene.asked(EndTxnRequest)
+    assert not abort.request.committed
+    await turns()
+    assert not close.done()
+    abort.good(ended(1))
+    await close
+    with pytest.raises(UnknownTopicOrPartitionError):
+        await end
+    assert scene.state is S.READY
+
+
 @pytest.mark.parametrize("call", ["prepare_transaction", "send_offsets_to_transaction"])
 async def test_close_while_a_call_waits_for_its_turn(version: int, call: str) -> None:
     """Its error is about the closing, not about the state that the closing has caused."""
