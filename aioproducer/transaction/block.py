@@ -7,6 +7,7 @@ from typing import Self
 
 from aioproducer.errors import KafkaError
 from aioproducer.transaction.runner import TransactionRunner, closed_meanwhile
+from aioproducer.transaction.state import TransactionState
 
 
 class Transaction:
@@ -27,7 +28,11 @@ class Transaction:
         runner = self._runner
         if error is None and runner.closed_over == self._number:
             raise closed_meanwhile("commit_transaction")
-        if runner.number != self._number or not (runner.states.is_open or runner.states.error is not None):
+        states = runner.states
+        is_unended = states.is_open or states.error is not None
+        # A commit that the body has left behind, or that another task waits for, may still fail.
+        is_committing = error is None and states.state is TransactionState.COMMITTING
+        if runner.number != self._number or not (is_unended or is_committing):
             return  # the body already ended or prepared it
         if error is None:
             await runner.commit(or_abort=True)

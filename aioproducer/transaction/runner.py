@@ -260,10 +260,10 @@ class TransactionRunner:
             if or_abort and self.states.state in UNENDED and self.number == number:
                 await self._abort_unrequested(error)
             raise
-        if same is not None:
-            same.result()
-            return
         try:
+            if same is not None:
+                same.result()
+                return
             self.states.call("commit_transaction")
         except KafkaError:
             if or_abort and self.states.state is TransactionState.ABORTABLE_ERROR:

@@ -1239,6 +1239,70 @@ async def test_a_block_whose_offsets_hang_after_a_record_failed(version: int) ->
     assert scene.state is S.READY
 
 
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_block_waits_for_a_commit_that_its_body_has_left(version: int, fails: bool) -> None:
+    """A block that ends without an error is committed; if the commit fails, the block raises why, and is aborted."""
+    scene = Scene(version)
+    await scene.started()
+    transaction = Transaction(scene.runner)
+    await transaction.__aenter__()
+    scene.partitions.sent()
+    commit = asyncio.create_task(scene.runner.commit())
+    question = await scene.asked(EndTxnRequest)
+    commit.cancel()
+    end = asyncio.create_task(transaction.__aexit__(None, None, None))
+    await turns()
+    assert not end.done()
+    if fails:
+        question.bad(TransactionAbortableError("for example"), abortable=True)
+        abort = await scene.asked(EndTxnRequest)
+        assert not abort.request.committed
+        abort.good(ended(1))
+        with pytest.raises(TransactionAbortableError):
+            await end
+    else:
+        question.good(ended(1))
+        await end
+    assert scene.state is S.READY
+    assert scene.coordinators.is_quiet
+
+
+async def test_a_block_aborts_if_a_commit_that_its_body_has_left_has_failed(version: int) -> None:
+    scene = Scene(version)
+    await scene.started()
+    transaction = Transaction(scene.runner)
+    await transaction.__aenter__()
+    scene.partitions.sent()
+    commit = asyncio.create_task(scene.runner.commit())
+    question = await scene.asked(EndTxnRequest)
+    commit.cancel()
+    question.bad(TransactionAbortableError("for example"), abortable=True)
+    await turns()
+    assert scene.state is S.ABORTABLE_ERROR
+    end = asyncio.create_task(transaction.__aexit__(None, None, None))
+    (await scene.asked(EndTxnRequest)).good(ended(1))
+    with pytest.raises(TransactionAbortableError):
+        await end
+    assert scene.state is S.READY
+
+
+async def test_a_block_leaves_a_commit_alone_if_its_body_raises(version: int) -> None:
+    """It goes on, and never turns into an abort."""
+    scene = Scene(version)
+    await scene.started()
+    transaction = Transaction(scene.runner)
+    await transaction.__aenter__()
+    scene.partitions.sent()
+    commit = asyncio.create_task(scene.runner.commit())
+    question = await scene.asked(EndTxnRequest)
+    commit.cancel()
+    await transaction.__aexit__(ValueError, ValueError("in the body"), None)
+    assert scene.state is S.COMMITTING
+    question.good(ended(1))
+    await scene.runner.commit()
+    assert scene.state is S.READY
+
+
 async def test_another_call_waits_for_one_that_was_left(version: int) -> None:
     """An abort behind a commit finds that the commit has succeeded; a begin continues."""
     scene = Scene(version)
