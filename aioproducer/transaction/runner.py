@@ -485,7 +485,8 @@ class TransactionRunner:
                 has_ended = isinstance(error, ProducerFencedError) or error.code in NOTHING_TO_END
                 if has_ended:
                     self._fate.maybe_committed = await self._may_be_committed()
-                if has_ended and partitions.version >= 2 and not self._fate.maybe_committed:
+                is_unclear = partitions.version >= 2 or self._is_ambiguous(error)
+                if has_ended and is_unclear and not self._fate.maybe_committed:
                     await asyncio.wait([self._inquiry.begin(error)])
                 else:
                     self._refused(error)

@@ -461,6 +461,20 @@ async def test_the_end_is_refused_and_somebody_has_taken_over() -> None:
     assert not raised.value.maybe_written
 
 
+@pytest.mark.parametrize("name", ["commit_transaction", "abort_transaction"])
+async def test_the_end_is_refused_and_somebody_has_taken_over_with_another_id(version: int, name: str) -> None:
+    """The former producer id had no epochs left. That is fencing, not a transactional id that was forgotten."""
+    scene = Scene(version)
+    await scene.begun()
+    call = asyncio.create_task(cast(Coroutine[Any, Any, Any], CALLS[name](scene)))
+    (await scene.asked(EndTxnRequest)).bad(InvalidProducerIdMappingError("another id"), fatal=True)
+    (await scene.asked(InitProducerIdRequest)).bad(fenced(), fatal=True)
+    with pytest.raises(ProducerFencedError) as raised:
+        await call
+    assert raised.value.fatal
+    assert not raised.value.maybe_written
+
+
 async def test_a_commit_that_may_have_been_done_is_not_called_aborted(version: int) -> None:
     scene = Scene(version)
     await scene.begun()
