@@ -459,12 +459,14 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
 
         Runs in a task of the producer: if the call is cancelled or times out, the commit goes on. The next transaction
         call waits for its end; if that is commit_transaction() again, it returns the outcome. A requested commit is
-        never turned into an abort.
+        never turned into an abort. But one that waits for another call, such as offsets that hang, has not begun; if it
+        is cancelled or times out then, it does nothing.
 
         Raises:
             KafkaError: the error of a record or offset that failed. If ``abortable``, call abort_transaction(); if
                 ``fatal``, the producer can't go on. Nothing of the transaction is visible then.
-            TransactionTimeoutError: the commit has not ended, and goes on; call it again.
+            TransactionTimeoutError: the commit has not ended, and goes on; or the call that it waits for, which the
+                message names, has not ended. Call it again.
             ProducerClosedError: cut short by close(), or called after it; with ``maybe_written`` the transaction may
                 have been committed.
             TransactionStateError: there is no transaction.
@@ -476,8 +478,9 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
     async def abort_transaction(self) -> None:
         """Abort the open transaction: nothing sent in it ever becomes visible; at most ``max_block_ms``.
 
-        Deliveries of records that were not sent yet raise TransactionAbortedError. Runs in a task of the producer, as
-        commit_transaction() does.
+        Deliveries of records that were not sent yet raise TransactionAbortedError. Runs in a task of the producer: if
+        the call is cancelled or times out, the abort goes on, also if it has yet to wait for another call. The next
+        transaction call waits for its end.
 
         Raises:
             KafkaError: the producer has failed; nothing of the transaction is visible, or will be, unless

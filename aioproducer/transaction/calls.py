@@ -78,10 +78,14 @@ class TransactionCalls:
 
     async def run(self, name: str, work: Coroutine[Any, Any, Any], deadline_ms: int) -> Any:
         """Make a call whose turn has come; returns its result, or raises its error."""
+        return await self._wait(name, self.start(name, work), deadline_ms, tells=True)
+
+    def start(self, name: str, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Begin a call whose turn has come; the next call waits for it."""
         task = self._loop.create_task(work, name=f"aioproducer {name}")
         task.add_done_callback(self._on_end)
         self._latest = name, task
-        return await self._wait(name, task, deadline_ms, tells=True)
+        return task
 
     async def wait_for_latest(self, deadline_ms: int) -> None:
         """Wait for the latest call in place of its caller, and for those that had their turn before this one.

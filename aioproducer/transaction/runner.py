@@ -167,6 +167,8 @@ class TransactionRunner:
         self._new_epoch_due = False
         self._version = 1
         self._hurried = False
+        self._is_over = False
+        """Whether no call may begin by itself any more."""
         self._fate = TransactionFate()
 
     # --- life cycle ---------------------------------------------------------------------------------------------------
@@ -210,10 +212,11 @@ class TransactionRunner:
                     "the open transaction of %r could not be aborted; the coordinator aborts it after "
                     "transaction_timeout_ms=%d: %s", self.transactional_id, self._transaction_timeout_ms, str(error),
                 )  # fmt: skip
+        self._is_over = True
 
     def cut_short(self) -> None:
         """``close`` was cancelled: stop waiting."""
-        self._hurried = True
+        self._hurried = self._is_over = True
         for task in self.tasks():
             task.cancel()
 
@@ -285,11 +288,28 @@ class TransactionRunner:
     async def abort(self) -> None:
         deadline_ms = self._deadline_ms()
         self._additions.offsets_given_up = True
-        if (same := await self._turn("abort_transaction", deadline_ms)) is not None:
+        number = self.number
+        try:
+            same = await self._turn("abort_transaction", deadline_ms)
+        except (TransactionTimeoutError, asyncio.CancelledError):
+            self._abort_in_turn(number)
+            raise
+        if same is not None:
             same.result()
             return
         self.states.check("abort_transaction")
         await self._calls.run("abort_transaction", self._start_abort(), deadline_ms)
+
+    def _abort_in_turn(self, number: int) -> None:
+        """Abort when the call ahead has ended: a block, or a caller that was cancelled, does not ask again."""
+
+        def abort(ahead: asyncio.Task[Any]) -> None:
+            is_next = self._calls.latest in (None, ahead) and not (self._is_over or ahead.cancelled())
+            if is_next and self.number == number and self.states.allows("abort_transaction"):
+                self._calls.start("abort_transaction", self._start_abort())
+
+        if (ahead := self._calls.latest) is not None:
+            ahead.add_done_callback(abort)
 
     async def _abort_unrequested(self, timeout: TransactionTimeoutError) -> NoReturn:
         """Abort a transaction whose commit never came to its turn: nobody would end it, or begin another one."""

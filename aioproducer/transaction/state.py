@@ -98,10 +98,13 @@ class TransactionStates:
         self.check(name)
         self.move(CALLS[name])
 
+    def allows(self, name: str) -> bool:
+        """Whether the state allows a call; names that are not in CALLS add records."""
+        return self.state in (ADMITTING if name not in CALLS else MOVES[CALLS[name]])
+
     def check(self, name: str) -> None:
-        """Raise the error for a call that the state does not allow; names that are not in CALLS add records."""
-        allowed = ADMITTING if name not in CALLS else MOVES[CALLS[name]]
-        if self.state in allowed:
+        """Raise the error for a call that the state does not allow."""
+        if self.allows(name):
             return
         if self.error is not None:
             raise copy.copy(self.error)

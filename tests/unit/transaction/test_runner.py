@@ -1253,6 +1253,89 @@ async def test_a_block_whose_offsets_hang_after_a_record_failed(version: int) ->
     assert scene.state is S.READY
 
 
+@pytest.mark.parametrize("taken", [False, True])
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_an_abort_that_never_came_to_its_turn_goes_on(version: int, cancelled: bool, taken: bool) -> None:
+    """Behind offsets that hang. A block asks for it only once: else no other transaction could ever begin."""
+    scene = Scene(version)
+    await scene.started()
+    transaction = Transaction(scene.runner)
+    await transaction.__aenter__()
+    question = await left_offsets(scene, version)
+    error = TransactionTimeoutError("offsets")
+    if not cancelled:
+        scene.hurry()
+    end = asyncio.create_task(transaction.__aexit__(type(error), error, None))
+    await given_up(scene)
+    scene.be_patient()
+    if cancelled:
+        await turns()
+        end.cancel()
+        await asyncio.wait([end])
+    else:
+        await end
+        (note,) = error.__notes__
+        assert note.startswith("aborting the transaction failed too: send_offsets_to_transaction() of")
+    begin = asyncio.create_task(scene.runner.begin())
+    await turns()
+    if taken:
+        question.good(TxnOffsetCommitResponse(topics=[]))
+    else:
+        question.bad(UnknownTopicOrPartitionError("no such partition"))
+    abort = await scene.asked(EndTxnRequest)
+    assert not abort.request.committed
+    abort.good(ended(1))
+    await begin
+    assert scene.runner.number == 2
+    assert scene.state is S.IN_TRANSACTION
+
+
+async def test_a_commit_behind_an_abort_that_goes_on(version: int) -> None:
+    scene = Scene(version)
+    await scene.begun()
+    question = await left_offsets(scene, version)
+    abort = asyncio.create_task(scene.runner.abort())
+    await turns()
+    abort.cancel()
+    await asyncio.wait([abort])
+    commit = asyncio.create_task(scene.runner.commit())
+    await turns()
+    question.good(TxnOffsetCommitResponse(topics=[]))
+    end = await scene.asked(EndTxnRequest)
+    assert not end.request.committed
+    end.good(ended(1))
+    with pytest.raises(TransactionStateError, match="no open transaction"):
+        await commit
+    await scene.runner.abort()  # its outcome
+    assert scene.coordinators.is_quiet
+
+
+@pytest.mark.parametrize("time_s", [None, 0])
+async def test_close_and_an_abort_that_goes_on(version: int, time_s: float | None) -> None:
+    """Closing waits for it, if it has the time; after that nothing begins any more."""
+    scene = Scene(version)
+    await scene.begun()
+    question = await left_offsets(scene, version)
+    abort = asyncio.create_task(scene.runner.abort())
+    await turns()
+    abort.cancel()
+    await asyncio.wait([abort])
+    close = asyncio.create_task(scene.runner.close(time_s))
+    await turns()
+    if time_s == 0:
+        await close
+    question.good(TxnOffsetCommitResponse(topics=[]))
+    if time_s is None:
+        end = await scene.asked(EndTxnRequest)
+        await turns()
+        assert not close.done()
+        end.good(ended(1))
+        await close
+    await turns()
+    assert scene.coordinators.is_quiet
+    assert all(task.done() for task in scene.runner.tasks())
+
+
 @pytest.mark.parametrize("fails", [False, True])
 async def test_a_block_waits_for_a_commit_that_its_body_has_left(version: int, fails: bool) -> None:
     """A block that ends without an error is committed; if the commit fails, the block raises why, and is aborted."""
