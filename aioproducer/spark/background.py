@@ -23,6 +23,7 @@ from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import BootstrapError, KafkaError
 from aioproducer.event_loop import new_event_loop
 from aioproducer.producer import Producer
+from aioproducer.transactions import TransactionClient
 
 CLOSE_S = 10.0
 """How long process exit may wait for producers to close."""
@@ -201,22 +202,28 @@ async def in_transaction(configs: Mapping[str, str]) -> AsyncIterator[Producer]:
 
 
 async def _started(configs: Mapping[str, str]) -> Producer:
-    """A started producer; while no broker can be reached it tries again, for max_block_ms.
-
-    A restarting broker must not cost the task one of its attempts.
-    """
     producer = _TaskProducer.from_config(configs)
+    await start_patiently(producer, configs)
+    return producer
+
+
+async def start_patiently(one: Producer | TransactionClient, configs: Mapping[str, str]) -> None:
+    """Start it; while no broker can be reached try again, for max_block_ms.
+
+    Brokers that restart, or a network that is away for a moment, must not cost a task one of its attempts, and still
+    less a query its driver.
+    """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + ProducerConfig.parse_dotted(configs).max_block_ms / 1000
     while True:
         try:
-            await producer.start()
+            await one.start()
         except BootstrapError:
             if loop.time() + TRY_AGAIN_S >= deadline:
                 raise
             await asyncio.sleep(TRY_AGAIN_S)
         else:
-            return producer
+            return
 
 
 async def _close(producer: Producer, timeout: float | None) -> None:

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from aioproducer.audit.statement import as_text
 from aioproducer.config.producer_config import underscored
+from aioproducer.spark.background import start_patiently
 from aioproducer.spark.batch_names import batch_write
 from aioproducer.spark.commit_log import CommitLog
 from aioproducer.spark.errors import SparkWriteError
@@ -127,9 +128,13 @@ async def _transactions(options: SinkOptions) -> AsyncIterator[QueryTransactions
     transactional = options.transactional
     assert transactional is not None
     log = CommitLog(Storage(transactional.log))
-    async with TransactionClient(**underscored(options.producer)) as client:
+    client = TransactionClient(**underscored(options.producer))
+    await start_patiently(client, options.producer)
+    try:
         prefix = query_prefix(transactional.prefix, transactional.log)
         yield QueryTransactions(log, client, prefix, _statements(options), options.topic or "")
+    finally:
+        await client.close()
 
 
 def _show_log() -> None:

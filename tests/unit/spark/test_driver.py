@@ -12,13 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from aioproducer.spark import driver
+from aioproducer import BootstrapError
+from aioproducer.spark import background, driver
 from aioproducer.spark.columns import Columns
 from aioproducer.spark.errors import SparkWriteError
 from aioproducer.spark.options import SinkOptions
 from aioproducer.spark.outcome import Outcome, TaskMessage
 from aioproducer.spark.task import Sink
 from aioproducer.testing import FakeCluster
+from aioproducer.transactions import TransactionClient
 
 ROOT = Path(__file__).parents[3]
 HAS_WORKER_LOGGING = importlib.util.find_spec("pyspark.logger.worker_io") is not None
@@ -68,6 +70,32 @@ def test_a_job_that_was_done_before_warns_of_the_rows_that_are_dropped(
             "batch job:x was committed before: 1,500 rows are not written again; each job needs a jobId of its own",
         )
     ]
+
+
+def test_a_cluster_that_can_not_be_reached_yet_is_waited_for(
+    cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the tasks and after them: brokers that restart only delay the batch."""
+    tries: list[TransactionClient] = []
+    start = TransactionClient.start
+
+    async def start_late(self: TransactionClient) -> None:
+        tries.append(self)
+        if len(tries) % 3:
+            raise BootstrapError
+        await start(self)
+
+    monkeypatch.setattr(TransactionClient, "start", start_late)
+    monkeypatch.setattr(background, "TRY_AGAIN_S", 0.001)
+    one = sink(cluster, tmp_path)
+    assert len(tries) == 3
+    driver.commit(one, [TaskMessage(Outcome(), 0, one.batch, one.claim)], "batch write")
+    assert len(tries) == 6
+
+
+def test_a_cluster_that_can_not_be_reached_is_an_error(cluster: FakeCluster, tmp_path: Path) -> None:
+    with pytest.raises(BootstrapError, match=r"127\.0\.0\.1:1"):
+        sink(cluster, tmp_path, **{"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.max.block.ms": "100"})
 
 
 def micro_batch_again(cluster: FakeCluster, tmp_path: Path, before: Outcome, skipped: int) -> None:
