@@ -38,7 +38,7 @@ cdef class PartitionSequences:
 cdef class SequenceBooks:
     """The books of all partitions: the base class of TransactionManager."""
     cdef readonly bint idempotent
-    cdef readonly object open_transaction
+    cdef readonly object transaction_partitions
     cdef public int64_t producer_id
     cdef public int32_t epoch
     cdef dict partitions                    # (topic, partition) -> PartitionSequences

@@ -59,18 +59,18 @@ class SequenceBooks:
 
     Args:
         idempotent: False turns every method into a no-op: batches go out unnumbered.
-        open_transaction: for a transactional producer, the members of its open transaction.
+        transaction_partitions: those of a transactional producer's transactions; None for other producers.
     """
 
     producer_id: int
     """-1 before InitProducerId is answered."""
     epoch: int
 
-    def __init__(self, *, idempotent: bool, open_transaction: TransactionPartitions | None = None) -> None: ...
+    def __init__(self, *, idempotent: bool, transaction_partitions: TransactionPartitions | None = None) -> None: ...
     @property
     def idempotent(self) -> bool: ...
     @property
-    def open_transaction(self) -> TransactionPartitions | None: ...
+    def transaction_partitions(self) -> TransactionPartitions | None: ...
     @property
     def has_gap(self) -> bool:
         """Whether a partition can't continue under its current epoch."""

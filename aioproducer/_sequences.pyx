@@ -106,9 +106,9 @@ cdef class PartitionSequences:
 
 cdef class SequenceBooks:
 
-    def __init__(self, *, bint idempotent, open_transaction=None):
+    def __init__(self, *, bint idempotent, transaction_partitions=None):
         self.idempotent = idempotent
-        self.open_transaction = open_transaction
+        self.transaction_partitions = transaction_partitions
         self.producer_id = NO_PRODUCER_ID
         self.epoch = NO_EPOCH
         self.partitions = {}
@@ -124,8 +124,8 @@ cdef class SequenceBooks:
             return books.is_first(batch)
         if self.producer_id == NO_PRODUCER_ID:
             return False
-        if self.open_transaction is not None:
-            if not self.open_transaction.may_send(TopicPartition(batch.topic, batch.partition)):
+        if self.transaction_partitions is not None:
+            if not self.transaction_partitions.may_send(TopicPartition(batch.topic, batch.partition)):
                 return False
         if len(books.numbered) == 0:
             return True
@@ -163,9 +163,10 @@ cdef class SequenceBooks:
                 books.gap = books.absent = None
             if batch.drained_ms - books.heard_ms >= FAMILIAR_MS:
                 books.known_producer_id = NO_PRODUCER_ID
-        if self.open_transaction is not None:
-            self.open_transaction.sent()
-        batch.set_producer_state(books.producer_id, <int16_t>books.epoch, books.next, self.open_transaction is not None)
+        cdef bint transactional = self.transaction_partitions is not None
+        if transactional:
+            self.transaction_partitions.sent()
+        batch.set_producer_state(books.producer_id, <int16_t>books.epoch, books.next, transactional)
         books.next = next_sequence(books.next, batch.record_count)
         books.add(batch)
         return 0

@@ -241,7 +241,7 @@ class BatchOutcomes:
 
     def _as_told(self, error: KafkaError) -> KafkaError:
         """The error as the program gets it: a transaction with a failed record can only be aborted."""
-        if self._sequences.open_transaction is None or error.fatal:
+        if self._sequences.transaction_partitions is None or error.fatal:
             return error
         return error.marked(abortable=True)
 
@@ -272,8 +272,8 @@ class BatchOutcomes:
 
     def _retry(self, batch: ProducerBatch, error: KafkaError, now_ms: int, *, in_doubt: bool) -> None:
         """Queue the batch again in its partition's order, after a back-off; drop it if its transaction is dropped."""
-        transaction = self._sequences.open_transaction
-        if transaction is not None and transaction.gives_up(in_doubt or batch.in_doubt):
+        partitions = self._sequences.transaction_partitions
+        if partitions is not None and partitions.gives_up(in_doubt or batch.in_doubt):
             where = f"{batch.topic}-{batch.partition}"
             told = aborted(f"{where}: not sent again, as the transaction is aborted", error, batch.maybe_written)
             self._drop(batch, told, now_ms, in_doubt=in_doubt)

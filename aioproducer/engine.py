@@ -87,7 +87,7 @@ class Engine:
         self.turns = Turns(loop, self._turn_begun)
         self._sequences = TransactionManager(
             idempotent=config.enable_idempotence,
-            open_transaction=TransactionPartitions() if config.transactional_id is not None else None,
+            transaction_partitions=TransactionPartitions() if config.transactional_id is not None else None,
         )
         self.transaction: TransactionRunner | None = None
         self.accumulator = accumulator_of(config, self._ledger, rng)

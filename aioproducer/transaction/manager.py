@@ -84,7 +84,7 @@ class TransactionManager(SequenceBooks):
 
     def produce_version(self, version: int) -> int:
         """The version of Produce to use with a broker that speaks this one."""
-        if self.open_transaction is not None and self.open_transaction.version < 2:
+        if self.transaction_partitions is not None and self.transaction_partitions.version < 2:
             return min(version, LAST_PRODUCE_V1)
         return version
 
@@ -97,7 +97,7 @@ class TransactionManager(SequenceBooks):
         """
         if not batch.has_sequence:
             return False
-        return self.open_transaction is None or self._books_of(batch).numbered[0] is not batch
+        return self.transaction_partitions is None or self._books_of(batch).numbered[0] is not batch
 
     def unanswered(self, batch: ProducerBatch) -> None:
         """An attempt ended without an answer that shows whether the batch is in the log."""
@@ -174,7 +174,7 @@ class TransactionManager(SequenceBooks):
 
     def _bump_if_settled(self, books: PartitionSequences) -> None:
         """Restart the partition under a new epoch, once that can't write anything twice."""
-        if books.gap is None or self.open_transaction is not None or not books.is_settled():
+        if books.gap is None or self.transaction_partitions is not None or not books.is_settled():
             return
         if self._is_current(books):
             if self.epoch < MAX_EPOCH:

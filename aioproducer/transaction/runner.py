@@ -114,7 +114,7 @@ class TransactionRunner:
         records: Records,
     ) -> None:
         assert config.transactional_id is not None
-        assert sequences.open_transaction is not None
+        assert sequences.transaction_partitions is not None
         self.states: TransactionStates = TransactionStates()
         self.number: int = 0
         """The number of the current or last transaction."""
@@ -131,7 +131,7 @@ class TransactionRunner:
         self._coordinators = coordinators
         self._requests = TransactionRequests(coordinators, config.transactional_id)
         self._sequences = sequences
-        self._partitions: TransactionPartitions = sequences.open_transaction
+        self._partitions: TransactionPartitions = sequences.transaction_partitions
         self._feature = feature
         self._records = records
         self._calls = TransactionCalls(

@@ -68,7 +68,7 @@ class Bench:
         self.accumulator = make_accumulator(
             loop=loop, delivery_timeout_ms=config.delivery_timeout_ms, compresses=config.compression_type != "none"
         )
-        self.sequences = TransactionManager(idempotent=idempotent, open_transaction=transaction)
+        self.sequences = TransactionManager(idempotent=idempotent, transaction_partitions=transaction)
         self.sequences.set_producer_id(PID, 0)
         self.metrics = ProducerMetrics(2, 30_000)
         self.failed: list[KafkaError] = []

@@ -769,7 +769,7 @@ def in_transaction(version: int) -> TransactionManager:
     transaction.begin(version)
     if version < 2:
         transaction.added([TopicPartition("orders", 0)])
-    sequences = TransactionManager(idempotent=True, open_transaction=transaction)
+    sequences = TransactionManager(idempotent=True, transaction_partitions=transaction)
     sequences.set_producer_id(PID, 0)
     return sequences
 

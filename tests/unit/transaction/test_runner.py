@@ -170,7 +170,7 @@ class Scene:
         self.coordinators = ScriptedCoordinators()
         self.records = ScriptedRecords()
         self.partitions = TransactionPartitions()
-        self.sequences = TransactionManager(idempotent=True, open_transaction=self.partitions)
+        self.sequences = TransactionManager(idempotent=True, transaction_partitions=self.partitions)
         self.version = version
         config = ProducerConfig.parse(
             {
