@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from aioproducer.testing.fake.transactions import State
 from tests.simulation.chaos import Chaos
 from tests.simulation.transactions.ledger import GROUP
 
@@ -66,7 +68,43 @@ class TransactionChaos(Chaos):
             (self.late_markers, 5),
             (self.rebalance, 3),
         ]
+        if self._scenario.recreates:
+            faults += [(self.recreate_in_transaction, 80), (self.recreate_topic, 20), (self.make_again, 20)]
+        if self._scenario.upgrades:
+            faults.append((self.finalize_v2, 20))
         return faults
+
+    async def recreate_in_transaction(self) -> None:
+        """A topic is recreated while a transaction is open that has written to it."""
+        until_s = self._loop.time() + self._rng.choice((0.1, 1.0))
+        while not (names := self._in_transactions()):
+            if self._loop.time() > until_s:
+                return
+            await asyncio.sleep(0.005)
+        self.remember_topics()
+        name = self._rng.choice(names)
+        partitions = len(self._model.topics[name].partitions)
+        self._story.tell("chaos: %s is deleted in a transaction", name)
+        self._model.delete_topic(name)
+        if self._rng.random() < 0.5:
+            await asyncio.sleep(self._rng.choice((0.01, 0.1)))
+        if name not in self._model.topics:
+            self._story.tell("chaos: %s is made again", name)
+            self._model.create_topic(name, partitions)
+
+    def _in_transactions(self) -> list[str]:
+        """The topics that belong to open transactions."""
+        ongoing = [one for one in self._model.coordinators.transactions.all() if one.state is State.ONGOING]
+        return [name for one in ongoing for name, _ in one.partitions if name in self._model.topics]
+
+    def finalize_v2(self) -> None:
+        """The cluster gets transactions V2; producers find out with their next connection."""
+        model = self._model
+        if model.transaction_version < 2:
+            self._story.tell("chaos: the cluster has transactions V2")
+            model.transaction_version, model.features_epoch = 2, model.features_epoch + 1
+            model.coordinators.transactions._v2 = True
+        self.reset_connections()
 
     def heal(self) -> None:
         super().heal()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aioproducer.errors import KafkaError, ProducerClosedError, ProducerFailedError
 from tests.simulation.invariants import Invariants, _number
@@ -29,6 +29,11 @@ class TransactionInvariants(Invariants):
 
     ledger: Ledger
     _pools: list[BufferPool] | None = None
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._gone: set[int] = set()
+        """Records in the logs of topics that were deleted."""
 
     def watch_also(self, producer: SimulatedProducer) -> None:
         """Check this producer's memory in each turn of the loop from now on."""
@@ -61,9 +66,12 @@ class TransactionInvariants(Invariants):
         order = {process.name: process.started for process in processes if process.started is not None}
         seen: dict[int, list[str]] = {}
         for topic in self._chaos.topics:
+            exists = self._model.topics.get(topic.name) is topic
             for partition in topic.partitions:
                 log = partition.log
-                if log.last_stable_offset != log.end_offset:
+                if not exists:
+                    self._gone.update(number for entry in log.read() if (number := _number(entry.value)) is not None)
+                elif log.last_stable_offset != log.end_offset:
                     self._broken(
                         "readers of %s-%d stop at %d for ever, where a transaction began that nobody ends",
                         topic.name,
@@ -144,7 +152,7 @@ class TransactionInvariants(Invariants):
             return
         reason = f"said {told[1]}" if told is not None else f"as {something}"
         for record in one.records:
-            if _belongs(record) and record.number not in seen:
+            if _belongs(record) and record.number not in seen and record.number not in self._gone:
                 self._broken("%s is committed, %s, and %s is not visible", one, reason, record)
         if one.offsets_taken and not has_offsets:
             self._broken("%s is committed, %s, and its offsets are not", one, reason)

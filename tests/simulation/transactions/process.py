@@ -349,6 +349,9 @@ class Process:
                 if raises:
                     stage = "abort"
                     raise UserError("in the transaction")
+                if self._scenario.contests:
+                    self._begin_rivals(one)
+                    await self._a_moment()
                 stage = "commit"
                 one.called("commit")
 
@@ -361,14 +364,17 @@ class Process:
                 await self._finish(self._left, "abort")
             return
         if told.ok:
-            self._ledger.told(one, Fate.COMMITTED, f"the block of {self}")
+            if list(one.calls) == ["commit"]:  # else another task may have aborted it in the body's place
+                self._ledger.told(one, Fate.COMMITTED, f"the block of {self}")
             return
+        if one.has_rivals and isinstance(told.error, TransactionStateError):
+            return  # one of them has ended it
         if stage in ("body", "abort"):
             one.called("abort")
             notes = getattr(told.error, "__notes__", ())
             if told.cancelled and stage == "body":
                 one.muddled = True  # the abort itself may have been cancelled
-            elif not notes and not told.cancelled:
+            elif not notes and not told.cancelled and not one.has_rivals:
                 self._ledger.told(one, Fate.ABORTED, f"the block of {self}")
             if told.fatal or (notes and self._failed()):
                 self.over = True
@@ -392,6 +398,11 @@ class Process:
 
     def _failed(self) -> bool:
         return self.producer.has_failed or self.closing
+
+    async def _a_moment(self) -> None:
+        """Let the other tasks begin their calls, or even end them."""
+        assert self._rivals_rng is not None
+        await asyncio.sleep(self._rivals_rng.choice((0, 0.002, 0.05, 0.3)))
 
     async def _send_in(self, one: Written) -> BaseException | None:
         """Send records from several tasks, and perhaps offsets; returns the error for the offsets."""

@@ -17,6 +17,7 @@ from aioproducer.errors import (
 )
 from aioproducer.records import ConsumerGroupMetadata
 from aioproducer.testing.fake.model import ClusterModel
+from aioproducer.testing.fake.transactions import LAST_EPOCH
 from aioproducer.transactions import TransactionClient
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.network import SimulatedNetwork
@@ -29,7 +30,7 @@ from tests.simulation.transactions.chaos import TransactionChaos
 from tests.simulation.transactions.invariants import TransactionInvariants
 from tests.simulation.transactions.ledger import GROUP, POSITION, Fate, Ledger, Written
 from tests.simulation.transactions.process import SLACK_S, Process
-from tests.simulation.transactions.scenario import TransactionScenario, draw_transactions
+from tests.simulation.transactions.scenario import SPECIAL, TransactionScenario, draw_transactions, special
 
 MOST_PROCESSES = 3
 """Per transactional id; at the end there is one more, without faults."""
@@ -81,12 +82,24 @@ class TransactionRun(Run):
         self.processes: list[Process] = []
         self.ledger = self._invariants.ledger = Ledger(self._broken, self._story.tell)
         self._deciders: list[asyncio.Task[None]] = []
+        if self._scenario.exhausts:
+            self._use_epochs_up()
         group = self._model.coordinators.group(GROUP)
         if self._scenario.members:
             group.members["member"], group.generation_id = None, 1
 
     def _draw(self, rng: random.Random) -> TransactionScenario:
-        return draw_transactions(rng)
+        return special(draw_transactions(rng), self._seed % SPECIAL)
+
+    def _use_epochs_up(self) -> None:
+        """Leave few epochs, or none, to each transactional id, as after thousands of transactions."""
+        rng = random.Random(f"{self._seed} epochs")
+        transactions = self._model.coordinators.transactions
+        for name in self._scenario.transactional_ids:
+            transactions.init_producer_id(name, self._scenario.transaction_timeout_ms, -1, -1, 0)
+            known = transactions.get(name)
+            assert known is not None
+            known.epoch = LAST_EPOCH - rng.randrange(12)
 
     def _make_model(self, rng: random.Random) -> ClusterModel:
         scenario = self._scenario
@@ -119,7 +132,8 @@ class TransactionRun(Run):
 
     def rivals_of(self, name: str) -> random.Random | None:
         """The random generator for a process's rival tasks, separate from the run's; None if it has none."""
-        return random.Random(f"{self._seed} {name}") if self._seed % RIVALRY == RIVALRY_REST else None
+        has_rivals = self._scenario.contests or self._seed % RIVALRY == RIVALRY_REST
+        return random.Random(f"{self._seed} {name}") if has_rivals else None
 
     @property
     def loop(self) -> SimulatedLoop:

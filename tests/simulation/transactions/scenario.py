@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from tests.simulation.scenario import Scenario, draw
 
 VERSIONS = ("4.3", "4.3", "4.3", "4.3", "3.9", "3.9", "2.8", "2.1", "0.11")
 MEMBERS_SINCE = ("4.3", "3.9", "2.8")
+
+SPECIAL = 11
+"""The remainder of a seed divided by this makes some runs special."""
+RECREATES, EXHAUSTS, UPGRADES, CONTESTS = 4, 6, 7, 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +28,9 @@ class TransactionScenario(Scenario):
         overlaps: whether the next producer of an id starts while the previous one still works.
         crashes: how often a producer ends by kill -9, or in the middle of a call.
         rounds: how many transactions a producer writes at most.
+        exhausts: whether the producer ids have few epochs left.
+        upgrades: whether the cluster gets transactions V2 in the middle of the run.
+        contests: whether other tasks end the transaction of a block too.
     """
 
     transaction_version: int
@@ -34,6 +41,20 @@ class TransactionScenario(Scenario):
     overlaps: bool
     crashes: float
     rounds: int
+    exhausts: bool = False
+    upgrades: bool = False
+    contests: bool = False
+
+
+def special(scenario: TransactionScenario, kind: int) -> TransactionScenario:
+    """The same scenario, with what only the runs of some seeds have."""
+    if kind == RECREATES:
+        return replace(scenario, recreates=True, calm=False, faults=2, relentless=True)
+    if kind == UPGRADES:
+        return replace(
+            scenario, upgrades=True, version="4.3", transaction_version=1, calm=False, faults=max(scenario.faults, 4)
+        )
+    return replace(scenario, exhausts=kind == EXHAUSTS, contests=kind == CONTESTS)
 
 
 def draw_transactions(rng: random.Random) -> TransactionScenario:
