@@ -27,4 +27,6 @@ REGRESSIONS: dict[str, str] = {
     "t55768": "the simulation itself: of two tasks that ended a transaction one was refused, and the other aborted it",
     "t56175": "after a prepared transaction whose commit was refused the next had the same epoch, and was committed",
     "t304591": "start() waited for the answer of a throttling broker past max_block_ms",
+    "t420041": "a newer producer with another id was told as a transactional id that was forgotten",
+    "t422421": "a block did not wait for a commit that another task had begun, and called it committed",
 }
