@@ -13,7 +13,13 @@ from typing import TypeVar
 
 import pytest
 
-from aioproducer.errors import ConfigError, KafkaError, TransactionAbortedError, TransactionStateError
+from aioproducer.errors import (
+    ConfigError,
+    KafkaError,
+    TransactionAbortedError,
+    TransactionStateError,
+    TransactionTimeoutError,
+)
 from aioproducer.records import PreparedTransaction
 from aioproducer.spark import exactly_once, storage
 from aioproducer.spark.batch_names import batch_write
@@ -101,6 +107,10 @@ class Coordinator:
     def open(self) -> list[PreparedTransaction]:
         return [one for one, state in self.states.items() if state is TransactionOutcome.OPEN]
 
+    def file_step(self) -> None:
+        """The driver has done, or is about to do, something to a file."""
+        self.step()
+
 
 class DyingStorage(Storage):
     """A driver's storage; the driver may die before or after a file is written or removed, or be overtaken."""
@@ -110,14 +120,14 @@ class DyingStorage(Storage):
         self._brokers = brokers
 
     def write(self, name: str, data: bytes) -> None:
-        self._brokers.step()
+        self._brokers.file_step()
         super().write(name, data)
-        self._brokers.step()
+        self._brokers.file_step()
 
     def remove(self, name: str) -> None:
-        self._brokers.step()
+        self._brokers.file_step()
         super().remove(name)
-        self._brokers.step()
+        self._brokers.file_step()
 
     def names(self) -> list[str]:
         self._brokers.at_each_step()
@@ -818,27 +828,33 @@ class Query:
 
     BATCHES = 4
 
-    def __init__(self, brokers: Coordinator, tmp_path: Path, rng: random.Random) -> None:
-        self._brokers, self._path, self._rng = brokers, tmp_path, rng
+    def __init__(self, brokers: Coordinator, tmp_path: Path, rng: random.Random, kind: str = "q") -> None:
+        self._brokers, self._path, self._rng, self._kind = brokers, tmp_path, rng, kind
         self.noted = 0
         self.writers: dict[PreparedTransaction, int] = {}
+        self.torn = ""
+        """Why the query can't go on before somebody has decided."""
         self._tries = 0
 
     async def run(self, restarts: int, deaths: float) -> None:
         """A driver that is restarted whenever it dies or detects another one."""
-        while self.noted < self.BATCHES and restarts:
+        while self.noted < self.BATCHES and restarts and not self.torn:
             at = self.noted
-            with suppress(Crash, SparkWriteError, KafkaError):
+            try:
                 while at < self.BATCHES:
                     await self._write(at, deaths)
                     at += 1
                     self.noted = max(self.noted, at)
+            except SparkWriteError as error:
+                self.torn = str(error) if "is torn" in str(error) else ""
+            except (Crash, KafkaError, OSError):
+                pass
             restarts -= 1
 
     async def _write(self, number: int, deaths: float) -> None:
         one = driver(self._brokers, self._path)
-        settled = await one.settle()
-        batch = f"q:{number}"
+        batch = f"{self._kind}:{number}"
+        settled = await one.settle(batch if self._kind == "job" else "")
         messages = []
         self._tries += 1
         writer = self._tries
@@ -851,8 +867,22 @@ class Query:
         if self._rng.random() < 0.1:
             await one.abort(self._rng.choice(["", settled.claim]))
             raise Crash
-        await one.commit(settled.claim, batch, messages)
+        try:
+            await one.commit(settled.claim, batch, messages)
+        except Exception:
+            with suppress(SparkWriteError, KafkaError, OSError):
+                await one.abort(settled.claim)  # as Spark does
+            raise
         self._die(deaths)
+
+    def check(self) -> None:
+        """No batch is visible twice, or as several drivers have written it; what Spark has noted is visible in full."""
+        for number in range(self.BATCHES):
+            seen = [one for one in self._brokers.visible if one.producer_id == number]
+            partitions = {one.transactional_id.removeprefix(QUERY).split("-")[1] for one in seen}
+            assert len(partitions) == len(seen)
+            assert len({self.writers[one] for one in seen}) <= 1
+            assert number >= self.noted or len(seen) == 3
 
     def _die(self, deaths: float) -> None:
         self._brokers.at_each_step()
@@ -883,6 +913,65 @@ def test_drivers_that_do_not_know_of_each_other_tear_nothing(
         assert len({query.writers[one] for one in brokers.visible if one.producer_id == number}) == 1
     asyncio.run(driver(brokers, tmp_path).settle())
     assert brokers.open == []
+
+
+class TroubledCoordinator(Coordinator):
+    """Requests time out, before they are carried out or after; files can't be written; transactions take too long."""
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__()
+        self.rng = rng
+        self.trouble = rng.choice([0.005, 0.02, 0.05])
+        self.slow = rng.choice([0.0, 0.0, 0.003, 0.02])
+
+    def step(self) -> None:
+        super().step()
+        if self.open and self.rng.random() < self.slow:
+            self.time_out(self.rng.choice(self.open))
+
+    def file_step(self) -> None:
+        self.step()
+        self._fail(OSError("for example"))
+
+    async def outcome(self, prepared: PreparedTransaction) -> TransactionOutcome:
+        found = await super().outcome(prepared)
+        self._fail(TransactionTimeoutError("for example"))
+        return found
+
+    async def commit(self, prepared: PreparedTransaction) -> None:
+        self._fail(TransactionTimeoutError("for example"))
+        await super().commit(prepared)
+        self._fail(TransactionTimeoutError("for example"))
+
+    async def abort(self, prepared: PreparedTransaction) -> None:
+        await super().abort(prepared)
+        self._fail(TransactionTimeoutError("for example"))
+
+    async def fence(self, transactional_id: str) -> None:
+        await super().fence(transactional_id)
+        self._fail(TransactionTimeoutError("for example"))
+
+    def _fail(self, error: Exception) -> None:
+        if self.rng.random() < self.trouble:
+            raise error
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_drivers_in_trouble_write_no_batch_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """As before, and requests and files fail at any step. Only what the brokers aborted for its age tears a batch."""
+    monkeypatch.setattr(storage.os, "fsync", lambda _: None)
+    monkeypatch.setattr(exactly_once, "TURNS", 1_000_000)
+    rng = random.Random(seed)
+    monkeypatch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=rng.getrandbits(128)))
+    brokers = TroubledCoordinator(rng)
+    query = Query(brokers, tmp_path, rng, rng.choice(["q", "q", "job"]))
+    deaths = rng.choice([0.0, 0.02])
+    Turns(brokers, rng).run(*[lambda: query.run(6, deaths)] * rng.choice([1, 2, 3]))
+    query.check()
+    slow, brokers.slow, brokers.trouble = brokers.slow, 0.0, 0.0
+    asyncio.run(query.run(30, 0.0))
+    query.check()
+    assert query.noted == query.BATCHES or (query.torn and slow)
 
 
 def test_ids_tell_attempts_apart_and_come_again() -> None:
