@@ -283,7 +283,9 @@ class Transactions:
 
     def _fence(self, known: Transaction, now_ms: int) -> None:
         """Abort the ongoing transaction, with an epoch its producer does not have."""
-        # In V2 the producer finds out and continues with the next epoch; in V1 its epoch is invalid for good.
+        # In V2 the producer finds out and continues with the next epoch, or id; in V1 its epoch is invalid for good.
+        if self._v2 and known.exhausted:
+            known.next_producer_id = self._new_producer_id()
         known.last_epoch, known.epoch = known.epoch if self._v2 else NO_EPOCH, known.epoch + 1
         self._prepare(known, False, now_ms)
 

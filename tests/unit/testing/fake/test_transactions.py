@@ -264,6 +264,27 @@ class TestEpochs:
         assert (ended.error_code, ended.producer_epoch) == (0, one.epoch + 1)
         assert seen(one.cluster) == []
 
+    def test_a_timeout_takes_the_last_one_away(self) -> None:
+        """With V2 the producer goes on under the next producer id, as after an end of its own."""
+        one = client()
+        known = one.cluster.coordinators.transactions.get("txn")
+        assert known is not None
+        old = one.producer_id
+        known.epoch = one.epoch = LAST_EPOCH
+        one.produce(b"a")
+        one.now_ms += known.timeout_ms + 1
+        one.cluster.advance(one.now_ms)
+        assert one.state() == "CompleteAbort"
+        assert (known.previous_producer_id, known.epoch) == (old, 0)
+        assert (one.init(producer_id=old, producer_epoch=LAST_EPOCH).error_code, one.producer_id, one.epoch) == (
+            0,
+            known.producer_id,
+            0,
+        )
+        assert one.produce(b"b") == ""
+        one.end()
+        assert seen(one.cluster) == [b"b"]
+
 
 class TestCoordinators:
     def test_they_move_with_their_state(self) -> None:
