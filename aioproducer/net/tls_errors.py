@@ -78,9 +78,10 @@ def alert_error(error: ssl.SSLError, where: str) -> TlsError | None:
     With TLS 1.3 it comes after the client considers the handshake complete.
     """
     reason = error.reason or ""
-    if "ALERT" not in reason:
+    # OpenSSL's names of the alerts about extensions lack the word, as in TLSV1_UNRECOGNIZED_NAME.
+    if "ALERT" not in reason and not reason.startswith("TLSV1_"):
         return None
-    told = reason.rpartition("ALERT_")[2]
+    told = reason.rpartition("ALERT_")[2].removeprefix("TLSV1_")
     meaning = next((text for name, text in _ALERTS.items() if told.endswith(name)), "")
     return TlsError(f"{where}: the broker ended the TLS handshake ({told}){': ' + meaning if meaning else ''}")
 

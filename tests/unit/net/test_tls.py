@@ -24,7 +24,7 @@ from aioproducer.net.connection import Connection
 from aioproducer.net.opening import open_connection
 from aioproducer.net.route import Streams, open_stream
 from aioproducer.net.tls import Tls, make_context
-from aioproducer.net.tls_errors import handshake_error, is_tls
+from aioproducer.net.tls_errors import alert_error, handshake_error, is_tls
 from aioproducer.protocol.api_versions import ApiVersionsResponse
 from aioproducer.testing import Certificate, CertificateAuthority
 from tests.unit.net.fake_broker import framed
@@ -446,6 +446,48 @@ async def test_what_the_handshake_needs_is_there_before_the_connection(
 def test_a_connection_that_just_ends_is_no_refusal(error: ssl.SSLError) -> None:
     """A broker that restarts also breaks handshakes."""
     assert handshake_error(error, "h:1", "h", config()) is None
+
+
+def alerted(theirs: ssl.SSLContext, alert: int) -> ssl.SSLError:
+    """What OpenSSL raises when the peer ends the handshake with an alert."""
+    theirs.sni_callback = lambda *_: alert
+    there, here = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = ssl.create_default_context().wrap_bio(here, there, server_hostname="kafka.test")
+    server = theirs.wrap_bio(there, here, server_side=True)
+    for side in (client, server):
+        with pytest.raises(ssl.SSLError):
+            side.do_handshake()
+    with pytest.raises(ssl.SSLError) as caught:
+        client.do_handshake()
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("alert", "told"),
+    [
+        (ssl.ALERT_DESCRIPTION_UNEXPECTED_MESSAGE, "UNEXPECTED_MESSAGE)"),
+        (ssl.ALERT_DESCRIPTION_HANDSHAKE_FAILURE, "HANDSHAKE_FAILURE): the two sides have no cipher in common"),
+        (ssl.ALERT_DESCRIPTION_BAD_CERTIFICATE, "BAD_CERTIFICATE): it does not accept this client's certificate"),
+        (ssl.ALERT_DESCRIPTION_UNSUPPORTED_CERTIFICATE, "UNSUPPORTED_CERTIFICATE): it can't use this kind of client"),
+        (ssl.ALERT_DESCRIPTION_CERTIFICATE_REVOKED, "CERTIFICATE_REVOKED): this client's certificate was revoked"),
+        (ssl.ALERT_DESCRIPTION_CERTIFICATE_EXPIRED, "CERTIFICATE_EXPIRED): this client's certificate has expired"),
+        (ssl.ALERT_DESCRIPTION_CERTIFICATE_UNKNOWN, "CERTIFICATE_UNKNOWN): it does not accept this client's"),
+        (ssl.ALERT_DESCRIPTION_UNKNOWN_CA, "UNKNOWN_CA): it does not trust who signed this client's certificate"),
+        (ssl.ALERT_DESCRIPTION_ACCESS_DENIED, "ACCESS_DENIED): it does not accept this client's certificate"),
+        (ssl.ALERT_DESCRIPTION_DECRYPT_ERROR, "DECRYPT_ERROR): it found this client's certificate or signature"),
+        (ssl.ALERT_DESCRIPTION_PROTOCOL_VERSION, "PROTOCOL_VERSION): the two sides have no version of TLS in common"),
+        (ssl.ALERT_DESCRIPTION_INSUFFICIENT_SECURITY, "INSUFFICIENT_SECURITY): it wants stronger ciphers"),
+        (ssl.ALERT_DESCRIPTION_INTERNAL_ERROR, "INTERNAL_ERROR): it had an internal error"),
+        (ssl.ALERT_DESCRIPTION_UNSUPPORTED_EXTENSION, "UNSUPPORTED_EXTENSION)"),
+        (ssl.ALERT_DESCRIPTION_UNRECOGNIZED_NAME, "UNRECOGNIZED_NAME): it does not recognize this host name"),
+        (116, "CERTIFICATE_REQUIRED): it asks clients for a certificate"),  # has no name in the module
+    ],
+)
+def test_the_alert_of_a_broker_is_explained(authority: CertificateAuthority, alert: int, told: str) -> None:
+    error = alerted(server_context(authority, "kafka.test"), alert)
+    expected = f"h:1: the broker ended the TLS handshake ({told}"
+    assert str(alert_error(error, "h:1")).startswith(expected)
+    assert str(handshake_error(error, "h:1", "h", config())).startswith(expected)
 
 
 @pytest.mark.parametrize(
