@@ -192,6 +192,8 @@ def targets_of(cluster: ClusterModel, request: RequestFrame) -> Targets:
         return {one.name: set() for one in request.message.topics or () if one.name is not None}
     if request.api_key == AddPartitionsToTxnRequest.API_KEY:
         return {topic.name: set(topic.partitions) for topic in request.message.topics}
+    if request.api_key == TxnOffsetCommitRequest.API_KEY:
+        return {topic.name: {one.partition_index for one in topic.partitions} for topic in request.message.topics}
     return {}
 
 

@@ -9,11 +9,29 @@ import pytest
 from aioproducer.errors import BrokerError, KafkaError, NotLeaderOrFollowerError
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest
 from aioproducer.protocol.metadata import MetadataRequest, MetadataRequestTopic
+from aioproducer.protocol.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from aioproducer.testing.fake.session import Session
 from tests.unit.testing.fake.talk import ask, batch, leader_session, model, produce, produce_request, send
 
 INIT = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
 ORDERS = MetadataRequest(topics=[MetadataRequestTopic(name="orders")])
+
+
+def offsets_code(session: Session, topic: str, partition: int) -> int:
+    """What a broker answers to a position of a group in one partition."""
+    position = TxnOffsetCommitRequestPartition(partition_index=partition, committed_offset=7)
+    request = TxnOffsetCommitRequest(
+        transactional_id="tx",
+        group_id="readers",
+        producer_id=0,
+        producer_epoch=0,
+        topics=[TxnOffsetCommitRequestTopic(name=topic, partitions=[position])],
+    )
+    return ask(session, request).topics[0].partitions[0].error_code
 
 
 class TestFail:
@@ -41,6 +59,14 @@ class TestFail:
         cluster = model()
         cluster.faults.fail("Produce", "KAFKA_STORAGE_ERROR", topic="orders", partition=1, times=None)
         assert [produce(cluster, batch(b"a"), partition=each).error_code for each in (0, 1, 1)] == [0, 56, 56]
+
+    def test_offsets_of_one_partition_alone(self) -> None:
+        cluster = model()
+        cluster.faults.fail("TxnOffsetCommit", "UNSTABLE_OFFSET_COMMIT", topic="orders", partition=1)
+        session = Session(cluster, 1)
+        others = offsets_code(session, "orders", 0), offsets_code(session, "audit", 1)
+        struck = offsets_code(session, "orders", 1), offsets_code(session, "orders", 1)
+        assert [code == 88 for code in others + struck] == [False, False, True, False]
 
     def test_one_broker_alone(self) -> None:
         cluster = model()
