@@ -149,7 +149,6 @@ class AIOKafkaProducer:
         self._value_serializer = value_serializer
         self._max_batch_size = max_batch_size
         self._partitioner = partitioner
-        self._transactional_id = transactional_id
 
     # --- its life -----------------------------------------------------------------------------------------------------
 
