@@ -91,19 +91,50 @@ def test_stores_of_another_type(tmp_path: Path) -> None:
 def test_stores_without_what_is_needed() -> None:
     with pytest.raises(TlsError, match="holds no private key with its certificate"):
         keys(TRUST)
-    assert [subject for subject in names(pkcs12.trusted(KEYS, PASSWORD, "here")) if "client" not in subject]
+
+
+def test_a_key_store_as_trust_store() -> None:
+    """The certificate of a key is trusted as well, as in Java."""
+    assert sorted(names(pkcs12.trusted(KEYS, PASSWORD, "here"))) == ["CN=client", "CN=middle", "CN=root"]
+
+
+def store_of(path: Path, key: str, certificate: str | None, others: str) -> str:
+    """A store without a password, as openssl can make them."""
+    first = None if certificate is None else x509.load_pem_x509_certificate(certificate.encode())
+    path.write_bytes(
+        writer.serialize_key_and_certificates(
+            b"client",
+            serialization.load_pem_private_key(key.encode(), None),  # type: ignore[arg-type]
+            first,
+            x509.load_pem_x509_certificates(others.encode()) if others else None,
+            serialization.NoEncryption(),
+        )
+    )
+    return str(path)
 
 
 def test_a_store_without_a_password(tmp_path: Path) -> None:
-    """As openssl can make them."""
     issued = CertificateAuthority().issue("client.test")
-    key = serialization.load_pem_private_key(issued.key.encode(), None)
-    first, *others = x509.load_pem_x509_certificates(issued.chain.encode())
-    store = tmp_path / "client.p12"
-    store.write_bytes(
-        writer.serialize_key_and_certificates(b"client", key, first, others, serialization.NoEncryption())  # type: ignore[arg-type]
+    keys(store_of(tmp_path / "client.p12", issued.key, issued.chain, ""), None)
+
+
+def test_a_store_with_a_key_alone(tmp_path: Path) -> None:
+    store = store_of(tmp_path / "client.p12", CertificateAuthority().issue("client.test").key, None, "")
+    with pytest.raises(TlsError, match="holds no private key with its certificate"):
+        keys(store, None)
+    with pytest.raises(TlsError, match=r"ssl_truststore_location=.* holds no certificate$"):
+        trust(store, None)
+
+
+def test_a_certificate_outside_the_chain_is_left_out(tmp_path: Path) -> None:
+    authority = CertificateAuthority()
+    issued = authority.issue("client.test")
+    others = CertificateAuthority().pem + authority.pem
+    text, _ = pkcs12.own(store_of(tmp_path / "client.p12", issued.key, issued.chain, others), None, "here")
+    chain = "".join(block for kind, block in pem.blocks(text) if kind == "CERTIFICATE")
+    assert x509.load_pem_x509_certificates(chain.encode()) == x509.load_pem_x509_certificates(
+        (issued.chain + authority.pem).encode()
     )
-    keys(str(store), None)
 
 
 @pytest.mark.parametrize("at", range(0, 1_800, 37))

@@ -6,15 +6,18 @@ import asyncio
 import contextlib
 import hashlib
 import logging
+import os
 import socket
 import ssl
 import struct
+import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 from cryptography.x509 import Name, NameAttribute, load_pem_x509_certificate
 
 from aioproducer.config.producer_config import ProducerConfig
@@ -23,7 +26,7 @@ from aioproducer.net import opening, pem
 from aioproducer.net.connection import Connection
 from aioproducer.net.opening import open_connection
 from aioproducer.net.route import Streams, open_stream
-from aioproducer.net.tls import Tls, make_context
+from aioproducer.net.tls import Tls, make_context, proved_name
 from aioproducer.net.tls_errors import alert_error, handshake_error, is_tls
 from aioproducer.protocol.api_versions import ApiVersionsResponse
 from aioproducer.testing import Certificate, CertificateAuthority
@@ -94,8 +97,28 @@ def test_an_empty_algorithm_turns_off_the_host_name_alone(authority: Certificate
     assert context.verify_mode == ssl.CERT_REQUIRED
 
 
-def test_the_system_is_trusted_where_nobody_else_is_named() -> None:
-    assert make_context(config()).verify_mode == ssl.CERT_REQUIRED
+async def test_the_system_is_trusted_where_nobody_else_is_named(
+    authority: CertificateAuthority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "system.pem").write_text(authority.pem)
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "system.pem"))
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
+    await handshake(config(), server_context(authority, "kafka.test"), "kafka.test")
+    other = CertificateAuthority()
+    with pytest.raises(TlsError, match="is not trusted"):
+        await handshake(config(), server_context(other, "kafka.test"), "kafka.test")
+    named = config(ssl_truststore_certificates=other.pem)
+    with pytest.raises(TlsError, match="is not trusted"):
+        await handshake(named, server_context(authority, "kafka.test"), "kafka.test")
+
+
+async def test_a_certificate_that_is_named_itself_is_trusted(authority: CertificateAuthority) -> None:
+    """Without the one that signed it, as in Java."""
+    certificate = authority.issue("kafka.test")
+    theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    pem.load_own(theirs, certificate.pem, None, "it")
+    _, leaf = pem.blocks(certificate.chain)[0]
+    await handshake(config(ssl_truststore_certificates=leaf), theirs, "kafka.test")
 
 
 @pytest.mark.parametrize("joint", ["\n", " ", "\r\n", "\n   "])
@@ -121,6 +144,43 @@ def test_an_encrypted_key(certificate: Certificate, authority: CertificateAuthor
     wrong = refusal(**own, ssl_key_password="wr0ng")
     assert "ssl_key_password does not open its private key" in wrong
     assert "wr0ng" not in wrong
+
+
+def test_a_key_that_is_encrypted_as_openssl_once_did(certificate: Certificate, authority: CertificateAuthority) -> None:
+    """Its headers need the lines that they have."""
+    key = serialization.load_pem_private_key(certificate.key.encode(), None)
+    encrypted = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.TraditionalOpenSSL,
+        serialization.BestAvailableEncryption(b"s3cret"),
+    )
+    own = {"ssl_keystore_key": encrypted.decode(), "ssl_keystore_certificate_chain": certificate.chain}
+    make_context(config(**own, ssl_key_password="s3cret"))
+    assert refusal(**own).endswith("is encrypted: set ssl_key_password")
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_nothing_is_left_of_a_key_that_was_loaded(
+    certificate: Certificate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory: bool
+) -> None:
+    """Neither a file nor a descriptor, also where the system has no files in memory."""
+    if not in_memory:
+        monkeypatch.delattr(os, "memfd_create")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    descriptors = os.listdir("/proc/self/fd")
+    own = {"ssl_keystore_key": certificate.key, "ssl_keystore_certificate_chain": certificate.chain}
+    make_context(config(**own))
+    assert refusal(**{**own, "ssl_keystore_key": CertificateAuthority().issue("other.test").key})
+    assert list(tmp_path.iterdir()) == []
+    assert os.listdir("/proc/self/fd") == descriptors
+
+
+def test_a_damaged_key_has_nothing_to_do_with_a_password(certificate: Certificate) -> None:
+    damaged = certificate.key.replace("\nMIG", "\nAAA", 1)
+    text = refusal(ssl_keystore_key=damaged, ssl_keystore_certificate_chain=certificate.chain)
+    assert text.startswith("ssl_keystore_key with ssl_keystore_certificate_chain can't be used: ")
+    assert "password" not in text
+    assert not text.endswith("None")
 
 
 def test_a_key_of_another_certificate(certificate: Certificate, authority: CertificateAuthority) -> None:
@@ -156,6 +216,11 @@ def test_a_key_of_another_certificate(certificate: Certificate, authority: Certi
 )
 def test_what_can_not_be_used_is_named(values: dict[str, str], expected: str) -> None:
     assert expected in refusal(**values)
+
+
+def test_a_trust_store_with_keys_alone_trusts_nobody(certificate: Certificate) -> None:
+    text = refusal(ssl_truststore_certificates=certificate.key)
+    assert text.endswith("holds no certificate in PEM form (-----BEGIN CERTIFICATE-----)")
 
 
 def test_a_store_of_another_type_is_known(tmp_path: Path) -> None:
@@ -205,6 +270,30 @@ def test_suites_of_1_3_alone_leave_1_3_alone() -> None:
     assert context.minimum_version == ssl.TLSVersion.TLSv1_3
 
 
+async def test_a_suite_of_1_3_that_is_not_named_is_refused(authority: CertificateAuthority) -> None:
+    """The handshake can't be told which of them to offer."""
+    named = {"ssl_truststore_certificates": authority.pem, "ssl_cipher_suites": "TLS_AES_128_CCM_8_SHA256"}
+    with pytest.raises(TlsError, match=r"^kafka\.test:\d+ chose TLS_\w+, which ssl_cipher_suites does not name$"):
+        await handshake(config(**named), server_context(authority, "kafka.test"), "kafka.test")
+
+
+@pytest.mark.parametrize(
+    ("newest", "suites"),
+    [
+        (ssl.TLSVersion.TLSv1_3, "TLS_AES_256_GCM_SHA384"),
+        (ssl.TLSVersion.TLSv1_2, "TLS_AES_128_CCM_8_SHA256,TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"),
+    ],
+)
+async def test_a_suite_that_is_named_is_accepted(
+    authority: CertificateAuthority, newest: ssl.TLSVersion, suites: str
+) -> None:
+    """By whichever of its names."""
+    theirs = server_context(authority, "kafka.test")
+    theirs.maximum_version = newest
+    theirs.set_ciphers("ECDHE+AESGCM")
+    await handshake(config(ssl_truststore_certificates=authority.pem, ssl_cipher_suites=suites), theirs, "kafka.test")
+
+
 def hash_of(certificate: str) -> str:
     """What ``openssl x509 -hash`` prints: from the subject's names in lower case, without their outer frame."""
     subject = load_pem_x509_certificate(certificate.encode()).subject
@@ -246,6 +335,8 @@ async def test_a_context_is_made_again_when_a_file_has_changed(
     keys.write_text(authority.issue("b.test").pem)
     second = await tls.context()
     assert second is not first
+    assert await tls.context() is second
+    assert caplog.text.count("new connections use their new contents") == 1
     keys.write_text("half a fi")
     assert await tls.context() is second
     assert "can't be used; still using the last: ssl_keystore_location=" in caplog.text
@@ -316,6 +407,13 @@ async def test_the_dot_at_the_end_of_a_full_name_is_no_part_of_what_the_broker_p
     theirs.sni_callback = lambda _, name, __: named.append(name)
     await handshake(config(ssl_truststore_certificates=authority.pem), theirs, "kafka.test.")
     assert named == ["kafka.test"]
+
+
+@pytest.mark.parametrize(
+    ("host", "proved"), [("kafka.test.", "kafka.test"), ("fe80::1%eth0", "fe80::1"), ("10.0.0.1", "10.0.0.1")]
+)
+def test_what_a_certificate_has_of_a_host(host: str, proved: str) -> None:
+    assert proved_name(host) == proved
 
 
 # --- a broker that refuses the client ---------------------------------------------------------------------------------
@@ -440,12 +538,85 @@ async def test_what_the_handshake_needs_is_there_before_the_connection(
 # --- messages ---------------------------------------------------------------------------------------------------------
 
 
+def with_reason(reason: str | None) -> ssl.SSLError:
+    error = ssl.SSLError(1, "the handshake failed")
+    error.reason = reason  # type: ignore[assignment]
+    return error
+
+
 @pytest.mark.parametrize(
-    "error", [ssl.SSLEOFError(8, "EOF"), ssl.SSLZeroReturnError(6, "closed"), ssl.SSLSyscallError(5, "x")]
+    "error",
+    [
+        ssl.SSLEOFError(8, "EOF"),
+        ssl.SSLZeroReturnError(6, "closed"),
+        ssl.SSLSyscallError(5, "x"),
+        with_reason("UNEXPECTED_EOF_WHILE_READING"),
+    ],
 )
 def test_a_connection_that_just_ends_is_no_refusal(error: ssl.SSLError) -> None:
     """A broker that restarts also breaks handshakes."""
     assert handshake_error(error, "h:1", "h", config()) is None
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0\0\0\x10" + bytes(16)])
+def test_who_does_not_speak_tls_is_told(answer: bytes) -> None:
+    there = ssl.MemoryBIO()
+    there.write(answer)
+    client = ssl.create_default_context().wrap_bio(there, ssl.MemoryBIO(), server_hostname="kafka.test")
+    with pytest.raises(ssl.SSLError) as caught:
+        client.do_handshake()
+    assert str(handshake_error(caught.value, "h:1", "h", config())).startswith("h:1: it does not speak TLS: set")
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        ("NO_CIPHERS_AVAILABLE", "no cipher is left: look at ssl_cipher_suites and ssl_enabled_protocols"),
+        ("DH_KEY_TOO_SMALL", "its keys are too weak for this system's OpenSSL: renew the broker's"),
+        ("SOMETHING_NEW", "the TLS handshake failed (SOMETHING_NEW)"),
+        (None, "the TLS handshake failed (no reason given)"),
+    ],
+)
+def test_a_failure_of_this_side_has_its_reason(reason: str | None, told: str) -> None:
+    error = with_reason(reason)
+    assert str(handshake_error(error, "h:1", "h", config())) == f"h:1: {told}"
+    assert alert_error(error, "h:1") is None
+
+
+async def test_a_ready_context_that_trusts_nobody_is_named(authority: CertificateAuthority) -> None:
+    """The configs for a trust store would have no effect."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    with pytest.raises(TlsError, match=r"the broker's certificate is not accepted by ssl_context \(unable to get"):
+        await handshake(config(ssl_context=context), server_context(authority, "kafka.test"), "kafka.test")
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (9, "is not valid yet (why): look at the clocks of both sides"),
+        (10, "or one that signed it, has expired (why): renew it at the broker"),
+        (20, "is not trusted (why): name the authority that signed it in ssl_truststore_location"),
+        (62, "is not for h (why): use a host name that it has in bootstrap_servers"),
+        (64, "is not for h (why): use a host name that it has in bootstrap_servers"),
+    ],
+)
+def test_a_certificate_that_is_refused_is_explained(code: int, told: str) -> None:
+    error = ssl.SSLCertVerificationError(1, "certificate verify failed")
+    error.verify_code, error.verify_message = code, "why"
+    assert told in str(handshake_error(error, "h:1", "h", config()))
+
+
+async def test_a_handshake_that_breaks_is_no_tls_error(
+    authority: CertificateAuthority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else ``start()`` would give up for a broker that restarts."""
+
+    async def broken(*_: Any, **__: Any) -> None:
+        raise ssl.SSLEOFError(8, "EOF occurred in violation of protocol")
+
+    monkeypatch.setattr(asyncio.StreamWriter, "start_tls", broken)
+    with pytest.raises(ssl.SSLEOFError):
+        await handshake(config(), server_context(authority, "kafka.test"), "kafka.test")
 
 
 def alerted(theirs: ssl.SSLContext, alert: int) -> ssl.SSLError:
@@ -474,7 +645,10 @@ def alerted(theirs: ssl.SSLContext, alert: int) -> ssl.SSLError:
         (ssl.ALERT_DESCRIPTION_CERTIFICATE_UNKNOWN, "CERTIFICATE_UNKNOWN): it does not accept this client's"),
         (ssl.ALERT_DESCRIPTION_UNKNOWN_CA, "UNKNOWN_CA): it does not trust who signed this client's certificate"),
         (ssl.ALERT_DESCRIPTION_ACCESS_DENIED, "ACCESS_DENIED): it does not accept this client's certificate"),
-        (ssl.ALERT_DESCRIPTION_DECRYPT_ERROR, "DECRYPT_ERROR): it found this client's certificate or signature"),
+        (
+            ssl.ALERT_DESCRIPTION_DECRYPT_ERROR,
+            "DECRYPT_ERROR): it found this client's certificate or signature invalid",
+        ),
         (ssl.ALERT_DESCRIPTION_PROTOCOL_VERSION, "PROTOCOL_VERSION): the two sides have no version of TLS in common"),
         (ssl.ALERT_DESCRIPTION_INSUFFICIENT_SECURITY, "INSUFFICIENT_SECURITY): it wants stronger ciphers"),
         (ssl.ALERT_DESCRIPTION_INTERNAL_ERROR, "INTERNAL_ERROR): it had an internal error"),
