@@ -214,9 +214,10 @@ def test_adaptive_weights(lengths: list[int], weights: list[int]) -> None:
         assert abs(counts[partition] - draws * share) < 4 * deviation, counts
 
 
-def test_not_adaptive() -> None:
+@pytest.mark.parametrize("waiting", [[9, 0], [0, 9]])
+def test_not_adaptive(waiting: list[int]) -> None:
     """With adaptive partitioning off, queues do not count."""
-    counts = Choices([1, 1], waiting=[9, 0], adaptive=False).count(400)
+    counts = Choices([1, 1], waiting=waiting, adaptive=False).count(400)
     assert all(160 <= counts[partition] <= 240 for partition in (0, 1)), counts
 
 
@@ -290,6 +291,14 @@ def test_round_robin_in_order() -> None:
         put(accumulator, topic, bytes(100), partition=-1)
     batches = sorted(drain_all(accumulator), key=lambda batch: batch.serial)
     assert [batch.partition for batch in batches] == [0, 1, 2, 0, 1, 2]
+
+
+@pytest.mark.parametrize("partitioner", ["round_robin", "murmur2_random"])
+def test_a_leader_may_have_the_number_zero(partitioner: str) -> None:
+    accumulator = make_accumulator(partitioner=partitioner, batch_size=200, sticky_size=200)
+    topic = add_topic(accumulator, leaders=[0, 1, -1])
+    chosen = {put(accumulator, topic, bytes(100), partition=-1).partition for _ in range(100)}
+    assert chosen == {0, 1}
 
 
 def test_explicit_partition_wins() -> None:

@@ -77,6 +77,10 @@ def test_the_accumulator_takes_no_key_for_an_empty_one(name: str) -> None:
 @pytest.mark.parametrize("name", ["consistent_random", "murmur2_random", "fnv1a_random", "sticky"])
 def test_the_accumulator_keeps_records_without_a_key_together(name: str) -> None:
     assert len(set(compiled(name, None, records=20))) == 1
+    accumulator = make_accumulator(partitioner=name, batch_size=200, sticky_size=200)
+    topic = add_topic(accumulator, leaders=[1] * 7)
+    shares = {put(accumulator, topic, bytes(100), partition=-1).partition for _ in range(200)}
+    assert shares == set(range(7))
 
 
 @pytest.mark.parametrize(("name", "key"), [("random", b"k"), ("random", None), ("consistent_random", b"")])
@@ -93,8 +97,9 @@ def test_the_accumulator_chooses_each_partition_equally_often(partitions: int) -
     assert chi_square(Counter(pairwise(few)), 25) < 25 + 5 * 50**0.5
 
 
-def test_random_choices_are_those_of_the_seed() -> None:
-    first, again, other = (compiled_in_order("random", records=100, seed=seed) for seed in (1, 1, 2))
+@pytest.mark.parametrize(("name", "key"), [("random", None), ("consistent_random", b"")])
+def test_random_choices_are_those_of_the_seed(name: str, key: bytes | None) -> None:
+    first, again, other = (compiled_in_order(name, key=key, records=100, seed=seed) for seed in (1, 1, 2))
     assert first == again != other
 
 
@@ -108,10 +113,12 @@ def test_no_record_asks_python_for_its_random_partition(name: str) -> None:
     assert rng.getstate() == before
 
 
-def compiled_in_order(name: str, *, partitions: int = 7, records: int, seed: int = 1) -> list[int]:
+def compiled_in_order(
+    name: str, *, key: bytes | None = None, partitions: int = 7, records: int, seed: int = 1
+) -> list[int]:
     accumulator = make_accumulator(partitioner=name, seed=seed)
     topic = add_topic(accumulator, leaders=[1] * partitions)
-    return [put(accumulator, topic, partition=-1).partition for _ in range(records)]
+    return [put(accumulator, topic, key=key, partition=-1).partition for _ in range(records)]
 
 
 def chi_square(counts: Counter[Any], kinds: int) -> float:
