@@ -90,18 +90,19 @@ def test_an_empty_cluster_knows_nothing() -> None:
     cluster = Cluster()
     assert cluster.partitions("t") is None
     assert cluster.leader("t", 0) == -1
+    assert not cluster.has_unknown_leader("t")
     assert not cluster.brokers
 
 
 def test_an_answer_becomes_brokers_and_partitions_by_number() -> None:
-    cluster = cluster_of(topic(partition(1, leader=2), partition(0), partition(2, leader=-1)))
+    cluster = cluster_of(topic(partition(1, leader=-1), partition(0), partition(2, leader=2)))
     assert cluster.brokers[3] == Broker(3, "h3", 9092, "r3")
     assert cluster.partitions("t") == (
         PartitionInfo("t", 0, 1, (1, 2, 3), (1, 2), (3,)),
-        PartitionInfo("t", 1, 2, (1, 2, 3), (1, 2), (3,)),
-        PartitionInfo("t", 2, None, (1, 2, 3), (1, 2), (3,)),
+        PartitionInfo("t", 1, None, (1, 2, 3), (1, 2), (3,)),
+        PartitionInfo("t", 2, 2, (1, 2, 3), (1, 2), (3,)),
     )
-    assert [cluster.leader("t", number) for number in (-1, 0, 1, 2, 3)] == [-1, 1, 2, -1, -1]
+    assert [cluster.leader("t", number) for number in (-1, 0, 1, 2, 3)] == [-1, 1, -1, 2, -1]
 
 
 def test_nothing_but_changes_changes_it() -> None:
@@ -275,6 +276,14 @@ def test_a_partition_without_a_leader_says_so() -> None:
     assert cluster.leader("t", 0) == -1
 
 
+def test_a_leader_that_is_not_among_the_brokers_is_unknown() -> None:
+    """One of the leaders is enough; a partition without one has none that could be unknown."""
+    without = topic(partition(0), partition(1, leader=-1), name="without")
+    cluster = cluster_of(topic(partition(0), partition(1, leader=9), name="moved"), without)
+    assert cluster.has_unknown_leader("moved")
+    assert not cluster.has_unknown_leader("without")
+
+
 def test_a_broker_may_have_the_number_zero() -> None:
     cluster = cluster_of(topic(partition(0, leader=0), partition(1, leader=1)), nodes=(0, 1))
     assert [info.leader for info in cluster.partitions("t") or ()] == [0, 1]
@@ -282,6 +291,14 @@ def test_a_broker_may_have_the_number_zero() -> None:
     assert not cluster.has_unknown_leader("t")
     cluster.adopt(cluster.changes_by_hints([LeaderHint("t", 1, 0, 6)]))
     assert leaders(cluster) == [(0, 5), (0, 6)]
+
+
+@pytest.mark.parametrize(("first", "second"), [(0, 1), (1, 0)])
+def test_broker_zero_has_a_word_about_a_topic(first: int, second: int) -> None:
+    cluster = cluster_of(topic(partition(0)))
+    for node_id in (first, second):
+        merge(cluster, response(topic(error=3)), node_id=node_id)
+    assert cluster.partitions("t") is None
 
 
 def test_more_partitions_are_seen_and_fewer_only_of_another_topic() -> None:
@@ -352,6 +369,15 @@ def test_changes_in_parts() -> None:
 
 
 # --- hints ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_topic_that_is_used_again_is_not_forgotten() -> None:
+    cluster = cluster_of(*(topic(partition(0), name=name) for name in ("a", "b", "c")))
+    changes = returned_by(steps(cluster, response(topic(partition(0, epoch=6), name="a")), keep=["a"]))
+    assert changes.keeping(["a"]) is changes
+    cluster.adopt(changes.keeping(["b"]))
+    assert set(cluster.topics) == {"a", "b"}
+    assert leaders(cluster, "a") == [(1, 6)]
 
 
 def test_newer_leaders_are_taken_over() -> None:

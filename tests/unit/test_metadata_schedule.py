@@ -82,6 +82,29 @@ def test_a_new_topic_is_due_at_once_and_alone() -> None:
     assert list(walk.schedule.topics) == ["a", "b", "c"]
 
 
+def test_a_topic_that_is_needed_need_not_be_in_use() -> None:
+    walk = Walk()
+    assert not walk.schedule.answered_lately("a", walk.now_ms)
+    assert walk.schedule.failures("a") == 0
+    assert walk.schedule.want("a", walk.now_ms)
+    assert not walk.schedule.want("a", walk.now_ms)
+    assert walk.succeed().topics == ("a",)
+    assert walk.schedule.answered_lately("a", walk.now_ms + 79)
+    assert not walk.schedule.answered_lately("a", walk.now_ms + 121)
+
+
+def test_the_back_off_without_answers_begins_anew_after_an_answer() -> None:
+    walk = Walk()
+    walk.use("a")
+    for _ in range(5):
+        walk.fail()
+        walk.wait()
+    walk.succeed()
+    walk.use("b")
+    walk.fail()
+    assert walk.wait() <= 120
+
+
 def test_a_full_update_is_asked_for_and_covers_everything() -> None:
     walk = Walk()
     walk.use("a", "b")

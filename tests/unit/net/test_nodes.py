@@ -63,6 +63,15 @@ def test_a_node_that_is_gone_stays_until_its_connection_has_ended() -> None:
     assert nodes.by_id == {}
 
 
+def test_a_node_that_is_back_before_its_connection_has_ended_stays() -> None:
+    nodes = nodes_of(1)
+    connection = connect(nodes, 1)
+    nodes.update({})
+    nodes.update(brokers(1))
+    nodes.disconnected(connection, None, 0)
+    assert nodes.to_connect(0) is nodes.by_id[1]
+
+
 def test_a_node_that_has_moved_is_left_at_its_former_address() -> None:
     nodes = nodes_of(1, 2)
     connection, task = connect(nodes, 1), attempt(nodes, 2)
@@ -118,8 +127,28 @@ def test_the_bootstrap_connection_becomes_that_of_the_node_at_its_address() -> N
     assert connection.node_id == 2
 
 
+def test_the_bootstrap_connection_takes_the_place_of_no_other() -> None:
+    nodes = nodes_of(2)
+    own = connect(nodes, 2)
+    bootstrap: Any = StandIn(-1, host="host", port=2)
+    nodes.replace_bootstrap(bootstrap)
+    nodes.update(brokers(2))
+    assert nodes.by_id[2].connection is own
+    assert (nodes.bootstrap, bootstrap.node_id) == (bootstrap, -1)
+
+
+def test_the_bootstrap_connection_belongs_to_one_node_alone() -> None:
+    """Also where a proxy's address stands for several."""
+    nodes = nodes_of()
+    bootstrap: Any = StandIn(-1, host="proxy", port=9)
+    nodes.replace_bootstrap(bootstrap)
+    nodes.update({node_id: Broker(node_id, "proxy", 9) for node_id in (1, 2)})
+    assert [node.connection for node in nodes.by_id.values()] == [bootstrap, None]
+    assert bootstrap.node_id == 1
+
+
 def test_the_bootstrap_connection_goes_once_a_node_is_connected() -> None:
-    nodes = nodes_of(1)
+    nodes = nodes_of(1, 2)
     connection: Any = StandIn(-1)
     nodes.replace_bootstrap(connection)
     nodes.retire_bootstrap()
@@ -187,6 +216,22 @@ def test_a_broker_that_throttles_does_not_hold_up() -> None:
     assert not held_up(connection, SLOW_MS - 1)
     connection.throttled_until_ms = SLOW_MS + 1
     assert not held_up(connection, SLOW_MS)
+    assert held_up(connection, SLOW_MS + 1)
+
+
+def test_a_connection_that_can_not_send_is_not_asked() -> None:
+    nodes = nodes_of(1)
+    connection = connect(nodes, 1, throttled_until_ms=10)
+    assert nodes.least_loaded(9) is None
+    assert nodes.least_loaded(10) is connection
+
+
+def test_of_nodes_that_are_equal_any_is_asked_and_any_is_connected_to() -> None:
+    """Else all producers of a cluster would turn to the same broker."""
+    nodes = nodes_of(1, 2, 3)
+    assert {nodes.to_connect(0) for _ in range(50)} == set(nodes.by_id.values())
+    connections = {connect(nodes, node_id) for node_id in (1, 2, 3)}
+    assert {nodes.least_loaded(0) for _ in range(50)} == connections
 
 
 def test_serving_prefers_the_node_that_is_named_and_passes_over_those_that_do_not_know_the_api() -> None:
@@ -220,6 +265,33 @@ def test_a_young_attempt_is_waited_for() -> None:
     assert nodes.to_connect(SLOW_MS) is nodes.by_id[2]
 
 
+def test_an_attempt_that_has_failed_is_not_waited_for() -> None:
+    nodes = nodes_of(1, 2)
+    fail(nodes, 1, LOST, 0)
+    assert nodes.to_connect(0) is nodes.by_id[2]
+
+
+def test_the_next_look_is_when_something_may_have_become_usable() -> None:
+    nodes = nodes_of(1, 2)
+    assert nodes.next_look_ms(0) is None
+    connect(nodes, 2, throttled_until_ms=30)
+    retry_ms = put_off(nodes, 1)
+    assert nodes.next_look_ms(0) == 30
+    assert nodes.next_look_ms(30) == retry_ms > 30
+    assert nodes.next_look_ms(retry_ms) is None
+    attempt(nodes, 1)
+    assert nodes.next_look_ms(30) == SLOW_MS
+    connect(nodes, 1)
+    assert nodes.next_look_ms(30) is None
+
+
+def test_a_connection_that_is_closed_needs_no_second_one() -> None:
+    nodes = nodes_of(1)
+    connect(nodes, 1, unanswered_since_ms=0, closed=True)
+    assert nodes.to_connect(SLOW_MS) is None
+    assert nodes.asides == {}
+
+
 def test_a_second_connection_is_for_a_node_that_is_held_up() -> None:
     nodes = nodes_of(1)
     own = connect(nodes, 1, unanswered_since_ms=0)
@@ -227,6 +299,7 @@ def test_a_second_connection_is_for_a_node_that_is_held_up() -> None:
     assert nodes.to_connect(SLOW_MS - 1) is None
     aside = nodes.to_connect(SLOW_MS)
     assert aside is nodes.asides[1]
+    assert nodes.least_loaded(SLOW_MS) is own
     second: Any = StandIn(1)
     aside.connected(second)
     assert nodes.to_connect(SLOW_MS) is None
