@@ -14,8 +14,10 @@ from typing import Any
 
 import pyarrow
 import pytest
+from opentelemetry import propagate
+from opentelemetry.propagators.composite import CompositePropagator
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader, Metric
+from opentelemetry.sdk.metrics.export import Gauge, InMemoryMetricReader, Metric, Sum
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -30,6 +32,8 @@ from opentelemetry.trace import (
 )
 
 from aioproducer import BufferExhaustedError, KafkaError, Producer, Record, SendManyError, SerializationError
+from aioproducer.integrations import opentelemetry
+from aioproducer.integrations.metrics import Reading, read
 from aioproducer.integrations.opentelemetry import Tracing, observe
 from aioproducer.testing import FakeCluster
 
@@ -62,6 +66,10 @@ class Telemetry:
     def unit(self, name: str) -> str | None:
         (metric,) = self._metrics(name)
         return metric.unit
+
+    def kind(self, name: str) -> type:
+        (metric,) = self._metrics(name)
+        return type(metric.data)
 
     def measured(self, name: str) -> dict[frozenset[tuple[str, Any]], Any]:
         return {
@@ -181,10 +189,58 @@ async def test_spans_outlive_another_producer_that_shares_the_interceptor(
     assert len(telemetry.measured("messaging.client.sent.messages")) == 1
 
 
+def test_spans_that_nothing_can_end_any_more_end_with_the_last_producer(telemetry: Telemetry) -> None:
+    """As where a loop was stopped before the producers were closed."""
+    tracing = telemetry.tracing()
+    for client_id in ("shop", "till"):
+        tracing.on_start(client_id)
+    sent = tracing.on_send(Record(b"value", topic="orders"))
+    tracing.close()
+    assert telemetry.spans("send orders") == []
+    tracing.close()
+    assert len(telemetry.spans("send orders")) == 1
+    tracing.on_start("shop")
+    tracing.on_acknowledgement(None, None, sent.headers)
+    assert telemetry.measured("messaging.client.sent.messages") == {}
+
+
+async def test_two_of_them_have_spans_of_their_own(cluster: FakeCluster, telemetry: Telemetry) -> None:
+    """As where a framework adds one to the program's own."""
+    both = [telemetry.tracing(attributes={"by": name}) for name in ("program", "framework")]
+    async with Producer(bootstrap_servers=cluster.bootstrap_servers, interceptor_classes=both) as producer:
+        await producer.send("orders", b"1")
+    spans = {dict(span.attributes or {})["by"]: span for span in telemetry.spans("send orders")}
+    own = spans["program"].context
+    assert own is not None
+    assert [link.context.span_id for link in spans["framework"].links] == [own.span_id]
+    assert headers(cluster) == [{"traceparent": [parent_of(spans["program"])]}]
+    sent = telemetry.measured("messaging.client.sent.messages")
+    assert sorted((dict(labels)["by"], point.value) for labels, point in sent.items()) == [
+        ("framework", 1), ("program", 1),
+    ]  # fmt: skip
+
+
+async def test_without_a_propagator_spans_end_at_once(
+    cluster: FakeCluster, telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with OTEL_PROPAGATORS=none: there is no header by which a record could be recognised."""
+    monkeypatch.setattr(propagate, "get_global_textmap", lambda: CompositePropagator([]))
+    async with producer_of(cluster, telemetry.tracing(), linger_ms=60_000, delivery_timeout_ms=120_000) as producer:
+        delivery = await producer.submit("orders", b"value")
+        (span,) = telemetry.spans("send orders")
+        await producer.flush()
+        assert delivery.done()
+    assert telemetry.spans("send orders") == [span]
+    assert [point.value for point in telemetry.measured("messaging.client.sent.messages").values()] == [1]
+    assert headers(cluster) == [{}]
+
+
 async def test_many_at_once_are_not_mixed_up(cluster: FakeCluster, telemetry: Telemetry) -> None:
     cluster.create_topic("many", 5)
-    async with producer_of(cluster, telemetry.tracing()) as producer:
+    tracing = telemetry.tracing()
+    async with producer_of(cluster, tracing) as producer:
         sent = await asyncio.gather(*[producer.send("many", b"%d" % number) for number in range(200)])
+        assert not tracing._open, "kept for nothing, one for each record of a producer's life"
     spans = {parent_of(span): dict(span.attributes or {}) for span in telemetry.spans("send many")}
     assert len(spans) == 200
     for partition in range(5):
@@ -306,6 +362,7 @@ async def test_a_failure(cluster: FakeCluster, telemetry: Telemetry) -> None:
     (span,) = telemetry.spans("send orders")
     assert span.status.status_code is StatusCode.ERROR
     assert dict(span.attributes or {})["error.type"] == "TOPIC_AUTHORIZATION_FAILED"
+    assert "orders-0" in (span.status.description or "")
     assert "secret" not in span.to_json()
 
 
@@ -345,8 +402,10 @@ async def test_send_many(cluster: FakeCluster, telemetry: Telemetry) -> None:
     batch, alone = telemetry.spans("send orders")
     assert (batch.kind, alone.kind) == (SpanKind.CLIENT, SpanKind.PRODUCER)
     assert dict(batch.attributes or {})["messaging.batch.message_count"] == 3
+    assert dict(batch.attributes or {})["messaging.destination.name"] == "orders"
     created = telemetry.spans("create orders")
     assert [span.kind for span in created] == [SpanKind.PRODUCER] * 2
+    assert {dict(span.attributes or {})["messaging.operation.type"] for span in created} == {"create"}
     assert [link.context.span_id for link in batch.links] == [span.context.span_id for span in created if span.context]
     assert [one["traceparent"] for one in headers(cluster)] == [
         [parent_of(created[0])],
@@ -421,6 +480,18 @@ async def test_send_arrow(cluster: FakeCluster, telemetry: Telemetry) -> None:
         None, None, True,
     ]  # fmt: skip
     assert [one["traceparent"] for one in headers(cluster)] == [[parent_of(span)] for span in created]
+
+
+async def test_send_arrow_to_several_topics(cluster: FakeCluster, telemetry: Telemetry) -> None:
+    """The call has no topic; its records have."""
+    rows = pyarrow.table({"value": [b"1", b"2"], "topic": ["orders", "audit"]})
+    async with producer_of(cluster, telemetry.tracing()) as producer:
+        await producer.send_arrow(None, rows)
+    (batch,) = telemetry.spans("send")
+    assert "messaging.destination.name" not in dict(batch.attributes or {})
+    for topic in ("orders", "audit"):
+        (created,) = telemetry.spans(f"create {topic}")
+        assert dict(created.attributes or {})["messaging.destination.name"] == topic
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -508,6 +579,7 @@ async def test_metrics_of_the_conventions(cluster: FakeCluster, telemetry: Telem
     assert sent[frozenset({*common, ("error.type", "TOPIC_AUTHORIZATION_FAILED")})].value == 1
     durations = telemetry.measured("messaging.client.operation.duration")
     assert sum(point.count for point in durations.values()) == 4
+    assert all(0 < point.sum < PATIENCE_S for point in durations.values())
     assert telemetry.unit("messaging.client.sent.messages") == "{message}"
     assert telemetry.unit("messaging.client.operation.duration") == "s"
     assert next(iter(durations.values())).explicit_bounds[:3] == (0.005, 0.01, 0.025)
@@ -542,6 +614,36 @@ async def test_all_metrics_of_the_producer(cluster: FakeCluster, telemetry: Tele
         assert of_node[frozenset({shop, ("messaging.kafka.node.id", "1")})].value > 0
     of_topic = await asyncio.to_thread(telemetry.measured, "kafka.producer.topic.record.send.total")
     assert of_topic[frozenset({shop, ("messaging.destination.name", "orders")})].value == 1
+
+
+async def test_one_snapshot_for_all_metrics_of_a_collection(
+    cluster: FakeCluster, telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And another one for the next collection, soon after as it may be."""
+    taken: list[Producer] = []
+
+    def reading(producer: Producer) -> list[Reading]:
+        taken.append(producer)
+        return read(producer)
+
+    monkeypatch.setattr(opentelemetry, "read", reading)
+    async with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        observe(producer, meter_provider=telemetry.meters)
+        monkeypatch.setattr(opentelemetry._Latest, "FRESH_S", PATIENCE_S)
+        telemetry.measured("kafka.producer.record.send.total")
+        assert taken == [producer]
+        monkeypatch.setattr(opentelemetry._Latest, "FRESH_S", -1)
+        for count in (1, 2):
+            await producer.send("orders", b"value")
+            (point,) = telemetry.measured("kafka.producer.record.send.total").values()
+            assert point.value == count
+
+
+async def test_totals_are_counters_and_the_others_are_gauges(cluster: FakeCluster, telemetry: Telemetry) -> None:
+    async with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        observe(producer, meter_provider=telemetry.meters)
+        kinds = [telemetry.kind(f"kafka.producer.{name}") for name in ("record.send.total", "buffer.available.bytes")]
+    assert kinds == [Sum, Gauge]
 
 
 async def test_metrics_keep_no_producer(cluster: FakeCluster, telemetry: Telemetry) -> None:
