@@ -80,6 +80,8 @@ def test_a_batch_takes_what_fits() -> None:
     assert sizes == [30] * 4
     assert (batch.closed(), batch.record_count(), batch.size()) == (True, 4, 61 + 4 * 30)
     assert batch.append(timestamp=5, key=None, value=b"") is None
+    exact = AIOKafkaProducer(max_batch_size=61 + 2 * 30).create_batch()
+    assert [exact.append(timestamp=5, key=b"key", value=b"v" * 20) is None for _ in range(3)] == [False, False, True]
     large = AIOKafkaProducer(max_batch_size=200).create_batch()
     assert large.append(timestamp=5, key=None, value=bytes(1_000)) is not None
     assert large.append(timestamp=5, key=None, value=b"") is None
@@ -217,6 +219,32 @@ async def test_the_error_of_the_body_is_not_replaced(fake_kafka_cluster: FakeClu
         await body()
 
 
+async def test_a_flush_ends_nothing_but_the_wait(fake_kafka_cluster: FakeCluster) -> None:
+    """And one before the start or after the end has nothing to wait for."""
+    producer = AIOKafkaProducer(bootstrap_servers=fake_kafka_cluster.bootstrap_servers, linger_ms=60_000)
+    await producer.flush()
+    await producer.start()
+    for offset in range(2):
+        future = await producer.send("orders", b"value")
+        await producer.flush()
+        assert future.result().offset == offset
+    await producer.stop()
+    await producer.flush()
+
+
+async def test_serialized_is_what_is_sent(fake_kafka_cluster: FakeCluster) -> None:
+    async with AIOKafkaProducer(
+        bootstrap_servers=fake_kafka_cluster.bootstrap_servers, key_serializer=lambda key: b"key of %d" % key,
+        value_serializer=lambda value: b"value of %d" % value,
+    ) as producer:  # fmt: skip
+        await producer.send_and_wait("orders", 1, 2)
+        batch = producer.create_batch()
+        batch.append(timestamp=None, key=4, value=3)
+        await (await producer.send_batch(batch, "orders", partition=0))
+    sent = [(record.key, record.value) for record in fake_kafka_cluster.records("orders")]
+    assert sent == [(b"key of 2", b"value of 1"), (b"key of 4", b"value of 3")]
+
+
 async def test_flush_while_stop_runs(fake_kafka_cluster: FakeCluster) -> None:
     """It waits for the same records; if it is cancelled, stop still sends them."""
     async with AIOKafkaProducer(bootstrap_servers=fake_kafka_cluster.bootstrap_servers, linger_ms=60_000) as producer:
@@ -321,6 +349,38 @@ def test_acks_are_of_all_replicas_where_exactly_once_needs_it(
     assert (config.acks, config.enable_idempotence) == (acks, idempotent)
     assert config.max_in_flight_requests_per_connection == in_flight
     assert config.connections_max_idle_ms == 540_000
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, {"compression_type": "none", "linger_ms": 0, "batch_size": 16_384, "metadata_max_age_ms": 300_000}),
+        ({"compression_type": "gzip"}, {"compression_type": "gzip"}),
+        ({"client_id": "shop"}, {"client_id": "shop"}),
+        ({"metadata_max_age_ms": 1_000}, {"metadata_max_age_ms": 1_000}),
+        ({"connections_max_idle_ms": None}, {"connections_max_idle_ms": -1}),
+        ({"request_timeout_ms": 5_000, "linger_ms": 7}, {"request_timeout_ms": 5_000, "delivery_timeout_ms": 5_007}),
+        ({"request_timeout_ms": 5_000}, {"max_block_ms": 5_000}),
+        ({"max_request_size": 20_000_000}, {"max_request_size": 20_000_000, "buffer_memory": 40_000_000}),
+        (
+            {"transactional_id": "shop", "transaction_timeout_ms": 9_000},
+            {"transactional_id": "shop", "transaction_timeout_ms": 9_000},
+        ),
+        (
+            {"security_protocol": "SASL_PLAINTEXT", "sasl_plain_username": "u", "sasl_plain_password": "p"},
+            {"sasl_mechanism": "PLAIN", "sasl_username": "u", "sasl_password": "p"},
+        ),
+    ],
+)
+def test_arguments_and_the_configs_that_they_set(given: dict[str, Any], expected: dict[str, Any]) -> None:
+    config = AIOKafkaProducer(**given).native._config
+    assert {name: getattr(config, name) for name in expected} == expected
+
+
+def test_a_domain_of_kerberos_is_refused() -> None:
+    """Else the login would ask for a ticket of another name."""
+    with pytest.raises(ValueError, match="sasl_kerberos_domain_name has no counterpart"):
+        AIOKafkaProducer(sasl_kerberos_domain_name="example.com")
 
 
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "sasl_ssl"])

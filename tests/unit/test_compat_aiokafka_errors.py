@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+import sys
 from typing import Any
 
 import pytest
@@ -96,6 +99,31 @@ def test_a_record_that_timed_out() -> None:
     assert error.errno == 7
     assert theirs(timed_out(BrokerError())) == {"KafkaTimeoutError", "KafkaError"}
     assert theirs(familiar(DeliveryTimeoutError())) == {"KafkaTimeoutError", "KafkaError"}
+
+
+def test_an_error_says_the_same_in_both_libraries() -> None:
+    cause = ConnectionLostError("lost")
+    try:
+        raise DeliveryTimeoutError("orders-0: too late", maybe_written=True) from cause
+    except DeliveryTimeoutError as caught:
+        error = caught
+    twin = familiar(error)
+    assert isinstance(twin, DeliveryTimeoutError)
+    assert twin is not error
+    assert (str(twin), twin.args, twin.maybe_written) == (str(error), error.args, True)
+    assert (twin.__cause__, twin.__traceback__) == (cause, error.__traceback__)
+    assert familiar(twin) is twin
+    for copied in (copy.copy(twin), pickle.loads(pickle.dumps(twin))):
+        assert isinstance(copied, errors.KafkaTimeoutError)
+        assert (str(copied), copied.maybe_written) == (str(error), True)
+
+
+def test_errors_that_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of others, and all of them in a program that has never imported aiokafka's."""
+    foreign, own = ValueError("theirs"), DeliveryTimeoutError()
+    assert familiar(foreign) is foreign
+    monkeypatch.delitem(sys.modules, "aiokafka.errors")
+    assert familiar(own) is own
 
 
 def test_an_error_without_a_twin() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -104,6 +105,25 @@ async def test_in_workers(bench: Bench) -> None:
     assert all(batch.compressed is not None and len(batch.compressed) < 20_000 for batch in batches)
     assert bench.accumulator.pool.used_bytes == 0
     assert not bench.sealer._jobs, "kept for nothing, one for each batch of a producer's life"
+    await bench.sealer.close()
+
+
+async def test_threads_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each large batch would start others."""
+    made: list[ThreadPoolExecutor] = []
+
+    def make(*arguments: Any, **options: Any) -> ThreadPoolExecutor:
+        made.append(ThreadPoolExecutor(*arguments, **options))
+        return made[-1]
+
+    monkeypatch.setattr(sealer_module, "ThreadPoolExecutor", make)
+    bench = Bench()
+    for _ in range(2):
+        bench.sealer.seal_in_workers(bench.batches(300_000))
+        await asyncio.gather(*bench.sealer._jobs)
+        (batch,) = bench.take()
+        end(bench.accumulator, batch)
+    assert len(made) == 1
     await bench.sealer.close()
 
 
@@ -261,10 +281,11 @@ async def test_close_with_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Closing waits for running jobs and drops the others; no thread is left."""
     before = threading.active_count()
     go_on = threading.Event()
+    in_time: list[bool] = []
     compress_all = sealer_module._compress_all
 
     def waiting(*arguments: Any) -> Any:
-        go_on.wait(10)
+        in_time.append(go_on.wait(10))
         return compress_all(*arguments)
 
     monkeypatch.setattr(sealer_module, "_compress_all", waiting)
@@ -275,6 +296,8 @@ async def test_close_with_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     await asyncio.sleep(0)
     go_on.set()
     await closing
+    assert in_time
+    assert all(in_time), "the loop was held until they had ended"
     assert all(batch.sealed for batch in batches)
     for batch in bench.take():
         end(bench.accumulator, batch)
