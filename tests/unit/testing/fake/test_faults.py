@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -58,7 +59,9 @@ class TestFail:
     def test_one_partition_alone(self) -> None:
         cluster = model()
         cluster.faults.fail("Produce", "KAFKA_STORAGE_ERROR", topic="orders", partition=1, times=None)
+        cluster.create_topic("audit", 2)
         assert [produce(cluster, batch(b"a"), partition=each).error_code for each in (0, 1, 1)] == [0, 56, 56]
+        assert produce(cluster, batch(b"a"), "audit", partition=1).error_code == 0
 
     def test_offsets_of_one_partition_alone(self) -> None:
         cluster = model()
@@ -153,6 +156,23 @@ class TestWithoutAnAnswer:
         assert send(leader_session(cluster, partition=1), request, version).frame is None
         assert fault.struck == 1
 
+    @pytest.mark.parametrize("target", [{"topic": "orders"}, {"partition": 1}])
+    def test_a_topic_or_a_partition_alone_is_enough(self, target: dict[str, Any]) -> None:
+        cluster = model()
+        cluster.create_topic("audit", 2)
+        fault = cluster.faults.drop("Produce", times=None, **target)
+        struck = []
+        for topic, partition in (("audit", 0), ("orders", 1)):
+            session = leader_session(cluster, topic, partition)
+            struck.append(send(session, produce_request(cluster, batch(b"a"), topic, partition)).close)
+        assert (struck, fault.struck) == ([False, True], 1)
+
+    def test_one_of_several_topics_is_enough(self) -> None:
+        cluster = model()
+        cluster.faults.drop("Metadata", topic="orders")
+        both = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in ("audit", "orders")])
+        assert send(Session(cluster, 1), both).close
+
     @pytest.mark.parametrize(("when", "written"), [("before", 0), ("after", 1)])
     def test_swallowed(self, when: object, written: int) -> None:
         """The connection stays open, but does not answer later requests either, because answers keep their order."""
@@ -213,6 +233,7 @@ class TestOtherwise:
         fault = cluster.faults.throttle("Produce", 200)
         answer = send(session, produce_request(cluster, batch(b"a")), now_ms=1_700_000_000_000)
         assert answer.delay_ms == 0
+        assert len(cluster.records("orders")) == 1
         fault.cancel()
         assert send(session, ORDERS, now_ms=1_700_000_000_050).delay_ms == 150
         assert send(session, ORDERS, now_ms=1_700_000_000_200).delay_ms == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aioproducer.errors import BrokerError
-from aioproducer.testing.fake.groups import CommittedOffset, Group
+from aioproducer.testing.fake.groups import CommittedOffset, Group, offsets_partition
 
 PARTITION = ("orders", 0)
 
@@ -68,3 +68,16 @@ def test_a_transaction_ends_its_own_offsets_alone(committed: bool) -> None:
     assert list(group.pending) == [8]
     group.end_transaction(9, committed=True)  # it has none
     assert group.offsets == {PARTITION: CommittedOffset(2 if committed else 1)}
+
+
+@pytest.mark.parametrize(
+    ("group_id", "partition"),
+    [
+        ("hello", 99_162_322 % 50),
+        ("billing", 109_829_509 % 50),  # its hash is negative
+        ("polygenelubricants", 0),  # its hash is the smallest integer, which has no positive counterpart
+        ("\U0001d11e", 1_772_394 % 50),  # two of Java's characters
+    ],
+)
+def test_a_group_s_offsets_are_where_java_s_hash_puts_them(group_id: str, partition: int) -> None:
+    assert offsets_partition(group_id) == partition

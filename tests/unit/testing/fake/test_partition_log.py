@@ -32,6 +32,16 @@ def test_an_open_transaction_ends_what_is_committed() -> None:
     assert values(log, read_committed=False) == [b"before", b"open", b"after"]
 
 
+def test_the_oldest_open_transaction_ends_what_is_committed() -> None:
+    log = PartitionLog()
+    for producer_id, value in ((PRODUCER, b"a"), (PRODUCER + 1, b"b"), (PRODUCER + 2, b"c")):
+        log.append(batch(value, producer_id=producer_id), None)
+    log.end_transaction(PRODUCER + 1, 0, committed=True)
+    assert values(log, read_committed=True) == []
+    log.end_transaction(PRODUCER, 0, committed=True)
+    assert values(log, read_committed=True) == [b"a", b"b"]
+
+
 def test_the_abort_of_a_transaction_that_wrote_nothing_here() -> None:
     log = PartitionLog()
     log.append(batch(b"a"), None)

@@ -138,6 +138,24 @@ def test_the_end_of_a_v1_transaction_keeps_the_epoch(committed: bool, kafka: str
     assert seen(one.cluster) == ([b"a", b"b"] if committed else [b"b"])
 
 
+def test_an_older_producer_can_not_write_in_its_transaction() -> None:
+    """A leader asks about the first batch, and the coordinator knows the newer producer."""
+    older = client(version="3.9")
+    newer = Client(older.cluster)
+    newer.init()
+    assert (newer.producer_id, newer.epoch) == (older.producer_id, older.epoch + 1)
+    assert older.produce(version=11) == "INVALID_PRODUCER_EPOCH"
+    assert newer.add(0) == {""}
+    assert newer.produce(version=11) == ""
+
+
+@pytest.mark.parametrize("version", [3, 5])
+def test_the_end_of_a_transaction_of_which_no_coordinator_knows(version: int) -> None:
+    one = client()
+    one.transactional_id = "other"
+    assert name(one.end(version=version).error_code) == "INVALID_PRODUCER_ID_MAPPING"
+
+
 def test_old_brokers_do_not_ask_whether_a_partition_was_added() -> None:
     one = Client(model(version="2.8"))
     one.producer_id, one.epoch = 5, 0
