@@ -244,6 +244,12 @@ def test_snappy_without_its_package_names_the_extra(monkeypatch: pytest.MonkeyPa
     compression._cramjam.cache_clear()
     with pytest.raises(ConfigError, match=r"pip install 'aioproducer\[snappy\]'"):
         codec("snappy")
+    assert [codec(name).name for name in NAMES if name != "snappy"] == ["none", "gzip", "lz4", "zstd"]
+
+
+def test_the_default_levels_are_kafka_s() -> None:
+    for name, level in (("gzip", 6), ("lz4", 9), ("zstd", 3)):
+        assert codec(name).compress(RECORDS) == codec(name).compress(RECORDS, level)
 
 
 def test_inline_limits_shrink_with_the_level() -> None:

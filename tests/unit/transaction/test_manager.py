@@ -18,6 +18,7 @@ from aioproducer.transaction.manager import (
     NO_PRODUCER_ID,
     NO_SEQUENCE,
     TransactionManager,
+    is_identity,
 )
 from aioproducer.transaction.partitions import TransactionPartitions
 from tests.unit.core import add_topic, drain, drain_all, make_accumulator, put
@@ -199,6 +200,13 @@ def test_no_number_before_the_producer_id() -> None:
     assert number(one.send(batch)) == (PID, 7, 0)
 
 
+@pytest.mark.parametrize(
+    ("producer_id", "epoch", "valid"), [(0, 0, True), (-1, 0, False), (0, -1, False), (-1, -1, False)]
+)
+def test_an_identity_has_both_numbers(producer_id: int, epoch: int, valid: bool) -> None:
+    assert is_identity(producer_id, epoch) is valid
+
+
 def test_not_idempotent() -> None:
     """Without idempotence every batch may be sent, and none has a sequence."""
     sequences = TransactionManager(idempotent=False)
@@ -368,6 +376,19 @@ def test_bump_when_the_last_answer_is_there(one: Partition, sequences: Transacti
     assert not second.has_sequence
     assert [number(one.send(batch)) for batch in (second, third)] == [(PID, 1, 0), (PID, 1, 10)]
     assert number(one.send()) == (PID, 1, 20)
+
+
+def test_bump_when_the_last_one_is_queued_again(one: Partition, sequences: TransactionManager) -> None:
+    """Whole or in pieces: its number would only be refused."""
+    for epoch, queue in ((1, one.retry), (2, one.halve)):
+        first, second = one.send(), one.send()
+        one.fail(first)
+        assert sequences.epoch == epoch - 1
+        waiting = queue(second) or [second]
+        assert sequences.epoch == epoch
+        assert [number(one.send(batch))[1] for batch in waiting] == [epoch] * len(waiting)
+        for batch in waiting:
+            one.ack(batch)
 
 
 def test_bump_at_once_when_nothing_is_out(one: Partition, sequences: TransactionManager) -> None:
