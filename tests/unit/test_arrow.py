@@ -497,6 +497,31 @@ def test_a_stream_without_one_of_its_functions(lacking: str) -> None:
     assert released == []  # it was not imported, so it still belongs to its capsule
 
 
+@pytest.mark.parametrize("format_of_columns", [None, b"+s"])
+def test_a_stream_that_gives_no_schema(format_of_columns: bytes | None) -> None:
+    """It says that it has; a released one may be freed already."""
+    released: list[str] = []
+
+    def get_schema(stream: Any, out: int) -> int:
+        Schema.from_address(out).format = format_of_columns
+        return 0
+
+    release = Release(lambda stream: released.append("stream"))
+    stream = Stream(Get(get_schema), Get(lambda stream, out: 0), GetError(lambda stream: None), release, None)
+    with pytest.raises(TypeError, match="has no columns; a table or record batch is needed"):
+        ArrowSource(Exporting(new_capsule(ctypes.addressof(stream), b"arrow_array_stream", None)))
+    gc.collect()
+    assert released == ["stream"]
+
+
+def test_an_array_without_a_format_has_no_columns(batch: Batch) -> None:
+    batch.schema.format = None
+    with pytest.raises(TypeError, match="has no columns; a table or record batch is needed"):
+        ArrowSource(batch)
+    gc.collect()
+    assert sorted(batch.released) == ["array", "schema"]
+
+
 def test_one_batch_is_there_at_once() -> None:
     """Its rows need no worker thread, unlike those of a stream, which may run a query."""
     batch = pa.record_batch({"value": ["v"] * 1_000})
