@@ -531,8 +531,13 @@ def _shown(response: MetadataResponse) -> str:
 
 
 def _partition_error(topic: ClusterTopic) -> int:
-    """An error of a partition that the next answer may not have, e.g. no leader at the moment."""
-    codes = {each.error_code for each in topic.partitions}
+    """An error of a partition that the next answer may not have, e.g. no leader at the moment.
+
+    Redpanda's brokers name no leader without an error.
+    """
+    codes = {
+        each.error_code or (Code.LEADER_NOT_AVAILABLE if each.leader == NO_LEADER else 0) for each in topic.partitions
+    }
     return max((code for code in codes if code and error_class(code).refresh_metadata), default=0)
 
 

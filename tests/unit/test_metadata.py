@@ -63,6 +63,8 @@ class FakeCluster:
         self.error_code = 0
         self.cluster_id: str | None = "blue"
         self.throttle_time_ms = 0
+        self.leaderless = 5
+        """The error of a partition without a leader."""
         self.asked: list[tuple[int, list[str]]] = []
         self.to_create: list[list[str]] = []
         """The topics of each request that allows their creation."""
@@ -89,7 +91,7 @@ class FakeCluster:
             return MetadataResponseTopic(error_code=found, name=name, partitions=[])
         partitions = [
             MetadataResponsePartition(
-                error_code=5 if leader < 0 else 0,
+                error_code=self.leaderless if leader < 0 else 0,
                 partition_index=number,
                 leader_id=leader,
                 leader_epoch=epoch,
@@ -498,7 +500,12 @@ async def test_records_that_wait_without_a_leader_can_say_why(
         assert str(setup.metadata.why_no_leader("a", 1)).startswith(reason)
 
 
-async def test_a_partition_without_a_leader_is_asked_for_until_it_has_one(cluster: FakeCluster) -> None:
+@pytest.mark.parametrize("error_code", [5, 0])
+async def test_a_partition_without_a_leader_is_asked_for_until_it_has_one(
+    cluster: FakeCluster, error_code: int
+) -> None:
+    """Also if a broker gives no error with it, as Redpanda's do during an election."""
+    cluster.leaderless = error_code
     cluster.topics = {"a": [(1, 0), (-1, 0)]}
     async with running(cluster, retry_backoff_ms=5, retry_backoff_max_ms=5) as setup:
         assert await setup.wait("a") == 2
