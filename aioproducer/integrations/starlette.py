@@ -55,8 +55,8 @@ ProducerLifespan: TypeAlias = Callable[[Any], AbstractAsyncContextManager[Mappin
 STATE = "aioproducer"
 """Attribute of an application's state that holds its producers by name."""
 KEY = "aioproducer "
-"""Before a producer's name, its key in the state of the lifespan: one for each, as FastAPI joins the states of an
-application and of its routers, and keeps only one value of a key."""
+"""Begins the key of a producer in the state of the lifespan: one for each, even if two have the same name, as FastAPI
+joins the states of an application and of its routers, and keeps only one value of a key."""
 DEFAULT_NAME = "default"
 _unstarted: WeakKeyDictionary[Producer, KafkaError | None] = WeakKeyDictionary()
 """Producers of running applications that have not yet started or don't know their topics yet; and the reason."""
@@ -98,7 +98,8 @@ def producer_lifespan(
         TypeError, ValueError, InvalidTopicError: at once, for an argument that would otherwise fail only later.
         BootstrapError, AuthenticationError, MetadataTimeoutError: when the application starts, if it waits for Kafka.
         ProducerClosedError: when the application starts, if the producer was closed before.
-        RuntimeError: when the application starts, if two of its producers have the same name.
+        RuntimeError: when the application starts, if two of its producers have the same name; at a request, if one of
+            them is that of a router that FastAPI includes.
         DeliveryErrors: when it ends, if records failed unobserved.
     """
     wanted = _topics(topics)
@@ -112,16 +113,14 @@ def producer_lifespan(
         own = _made(producer)
         async with _started(own, wanted, wait_for_kafka, close_timeout):
             with _known(app, name, own):
+                key = f"{KEY}{id(own)} {name}"
                 if lifespan is None:
-                    yield {KEY + name: own}
+                    yield {key: own}
                 else:
                     async with lifespan(app) as state:
-                        state = state or {}
-                        if KEY + name in state:
-                            raise RuntimeError(
-                                f"two producers are named {name!r}: one needs producer_lifespan(name=...)"
-                            )
-                        yield {**state, KEY + name: own}
+                        joined = {**(state or {}), key: own}
+                        _by_name(joined)  # to raise
+                        yield joined
 
     return running
 
@@ -130,7 +129,7 @@ def producer_of(connection: HTTPConnection, name: str = DEFAULT_NAME) -> Produce
     """The running producer of the application of a request or web socket, mounted applications included.
 
     Raises:
-        RuntimeError: there is none with that name.
+        RuntimeError: there is none with that name, or two producers have the same name.
     """
     producers = producers_of(connection)
     if name not in producers:
@@ -142,10 +141,23 @@ def producer_of(connection: HTTPConnection, name: str = DEFAULT_NAME) -> Produce
 
 
 def producers_of(connection: HTTPConnection) -> Mapping[str, Producer]:
-    """All running producers of the application, by name."""
-    state = connection.scope.get("state", {})
-    found = {key.removeprefix(KEY): producer for key, producer in state.items() if key.startswith(KEY)}
-    return found or getattr(connection.app.state, STATE, {})
+    """All running producers of the application, by name.
+
+    Raises:
+        RuntimeError: two have the same name.
+    """
+    return _by_name(connection.scope.get("state", {})) or getattr(connection.app.state, STATE, {})
+
+
+def _by_name(state: Mapping[str, Any]) -> dict[str, Producer]:
+    found: dict[str, Producer] = {}
+    for key, value in state.items():
+        if key.startswith(KEY):
+            name = key.removeprefix(KEY).partition(" ")[2]
+            if name in found:
+                raise RuntimeError(f"two producers are named {name!r}: one needs producer_lifespan(name=...)")
+            found[name] = value
+    return found
 
 
 # --- probes -----------------------------------------------------------------------------------------------------------

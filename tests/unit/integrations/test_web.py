@@ -219,6 +219,23 @@ async def test_a_producer_of_a_router(cluster: FakeCluster) -> None:
         assert set((await client.get("/readyz")).json()["producers"]) == {"default", "audit"}
 
 
+async def test_a_router_s_producer_needs_a_name_of_its_own(cluster: FakeCluster) -> None:
+    """Both start before FastAPI joins their states: requests would find one of them, perhaps of another cluster."""
+    app = FastAPI(lifespan=producer_lifespan(lambda: make(cluster)))
+    router = APIRouter(lifespan=producer_lifespan(lambda: make(cluster)))
+
+    @router.post("/")
+    async def handler(producer: ProducerDep) -> None:
+        raise AssertionError(producer)
+
+    app.include_router(router)
+    app.include_router(health_router())
+    async with serving(app) as client:
+        for ask in (client.post("/"), client.get("/readyz")):
+            with pytest.raises(RuntimeError, match="two producers are named 'default': one needs producer_lifespan"):
+                await ask
+
+
 async def test_applications_that_run_at_once_have_their_own_producers(cluster: FakeCluster) -> None:
     app = FastAPI(lifespan=producer_lifespan(lambda: make(cluster)))
 
