@@ -38,6 +38,7 @@ from aioproducer.producer_internals import keep_topics
 
 try:
     from starlette.applications import Starlette
+    from starlette.exceptions import HTTPException
     from starlette.requests import HTTPConnection, Request
     from starlette.responses import JSONResponse, Response, StreamingResponse
     from starlette.routing import Route
@@ -258,7 +259,8 @@ def add_error_handlers(app: Starlette) -> None:
     """Answer requests whose handler raised a KafkaError.
 
     413 if the record was too large; 500 if the call can't succeed as it is (OWN_FAULTS, or a broker refused just this
-    record); else 503. If a ``send_many`` failed for several reasons, 500 goes before 413, and 413 before 503.
+    record); else 503. If a ``send_many`` failed for several reasons, 500 goes before 413, and 413 before 503. If its
+    iterable raised an HTTPException, that is answered as if the handler had raised it.
 
     The answer names the error's class; its ``maybe_written`` says whether the record may still be in Kafka, so that
     trying again could duplicate it. The error's text, which names brokers and topics, goes only to the log. Web sockets
@@ -272,6 +274,8 @@ async def _answer(request: Request, error: Exception) -> Response:
         raise error
     # Not request.url: it can't be made of every request. Paths are decoded, and may hold anything.
     logger.warning("%s %s: %s", request.method, excerpt(request.scope["path"]), excerpt(_text(error), 1_000))
+    if isinstance(error, SendManyError) and isinstance(error.__cause__, HTTPException):
+        raise error.__cause__ from None  # the application's handlers are asked about what this one raises
     maybe_written = getattr(error, "maybe_written", False)
     status = _status(error)
     detail = {"error": type(error).__name__, "maybe_written": maybe_written}

@@ -11,8 +11,9 @@ from typing import Annotated, Any
 
 import httpx
 import pytest
-from fastapi import APIRouter, BackgroundTasks, Depends, FastAPI, WebSocket
+from fastapi import APIRouter, BackgroundTasks, Depends, FastAPI, HTTPException, WebSocket
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.requests import Request
@@ -749,6 +750,45 @@ async def test_the_worst_record_of_a_bulk_call_decides(
     detail = {"error": "SendManyError", "maybe_written": False}
     assert (answer.status_code, answer.json()["detail"]) == (status, detail)
     assert ("Retry-After" in answer.headers) is (status == 503)
+
+
+class Refused(HTTPException):
+    """One of the application's own."""
+
+
+@pytest.mark.parametrize("error", [HTTPException, StarletteHTTPException, Refused])
+@pytest.mark.parametrize("has_handler", [False, True])
+async def test_an_answer_that_an_iterable_has_chosen(
+    cluster: FakeCluster, error: type[StarletteHTTPException], has_handler: bool
+) -> None:
+    """As when a handler raises it. The records before it are sent."""
+    app = FastAPI(lifespan=producer_lifespan(make(cluster)))
+    add_error_handlers(app)
+
+    async def handle(request: Request, error: Exception) -> Response:
+        return PlainTextResponse(f"not so: {error}", 422)
+
+    if has_handler:
+        app.add_exception_handler(error, handle)
+
+    @app.post("/orders")
+    async def order(request: Request, producer: ProducerDep) -> None:
+        async def lines() -> AsyncIterator[bytes]:
+            for line in (await request.body()).splitlines():
+                if len(line) > 5:
+                    raise error(413, "a line is too long", {"X-Longest": "5"})
+                yield line
+
+        await producer.send_many("orders", lines())
+
+    async with serving(app) as client:
+        answer = await client.post("/orders", content=b"tea\ncoffee\nmilk")
+    assert values(cluster, "orders") == [b"tea"]
+    if has_handler:
+        assert (answer.status_code, answer.text) == (422, "not so: 413: a line is too long")
+    else:
+        assert (answer.status_code, answer.json()) == (413, {"detail": "a line is too long"})
+        assert answer.headers["X-Longest"] == "5"
 
 
 async def test_the_log_has_the_reason_why_a_bulk_call_failed(
