@@ -19,6 +19,7 @@ from aioproducer import (
     BufferExhaustedError,
     Delivery,
     KafkaError,
+    MetadataTimeoutError,
     MetadataUnavailableError,
     Producer,
     Record,
@@ -140,9 +141,13 @@ class Load:
                 while self._more():
                     await self._transact(self._transaction_s)
         except (KafkaError, ExceptionGroup) as error:
-            self.trouble = one_line(_first(error))
-            self.stopped = True
+            self._end_early(error)
         return self.stats
+
+    def _end_early(self, error: BaseException) -> None:
+        """The next record would meet the same trouble, after the same wait."""
+        self.trouble = one_line(_first(error))
+        self.stopped = True
 
     async def _transact(self, length_s: float) -> None:
         before = self.stats.acked
@@ -219,6 +224,9 @@ class Load:
                 except KafkaError as error:
                     self.stats.sent += 1
                     self._refuse(error)
+                    if isinstance(error, MetadataTimeoutError):
+                        self._end_early(error)
+                        return
                     continue
                 self._next += 1
                 self.stats.sent += 1
@@ -268,6 +276,8 @@ class Load:
                 if error.fatal:
                     raise
                 self.stats.fail(error)
+                if isinstance(error, MetadataTimeoutError):
+                    self._end_early(error)
             else:
                 self.stats.ack(time.perf_counter() - due_s, len(value) + len(key or b""))
 
@@ -291,7 +301,8 @@ class Load:
             try:
                 result = await self._producer.send_many(self._topic, records, raise_on_error=False)
             except SendManyError as error:  # no memory or metadata for too long: admitted records have ended
-                result, self.trouble, self.stopped = error.result, one_line(_first(error)), True
+                result = error.result
+                self._end_early(error)
             ended_s = time.perf_counter()
             errors = dict(result.errors)
             good = [index for index in range(len(sizes)) if index not in errors][: result.acked]

@@ -131,6 +131,19 @@ async def test_a_topic_that_is_gone_ends_the_load(rate: float | None) -> None:
     assert "max_block_ms=500" in load.trouble
 
 
+@pytest.mark.parametrize("mode", [Mode.SUBMIT, Mode.SEND, Mode.SEND_MANY])
+async def test_a_topic_that_is_gone_ends_the_load_of_calls_that_wait_for_it(mode: Mode) -> None:
+    """Each further record would wait for max_block_ms too."""
+    with FakeCluster(auto_create_topics=False) as cluster:
+        async with Producer(bootstrap_servers=cluster.bootstrap_servers, max_block_ms=500) as producer:
+            load = load_on(producer, mode)
+            async with asyncio.timeout(30):
+                stats = await load.run(1_000)
+    assert stats.sent == stats.failed < 1_000
+    assert load.trouble is not None
+    assert "topic t are not known" in load.trouble
+
+
 async def test_a_topic_that_becomes_known_again_does_not() -> None:
     with FakeCluster(auto_create_topics=False) as cluster:
         async with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
