@@ -20,3 +20,8 @@ def listed(values: Sequence[object], most: int = 10) -> str:
 def printable(text: str) -> str:
     """A text without characters that a terminal would interpret."""
     return text if text.isprintable() else "".join(each if each.isprintable() else "?" for each in text)
+
+
+def host_port(host: str, port: int) -> str:
+    """An address as ``bootstrap_servers`` takes it: without brackets, the port would pass for a part of IPv6."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

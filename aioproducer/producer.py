@@ -32,6 +32,7 @@ from aioproducer.errors import (
 )
 from aioproducer.forks import ForkWatch
 from aioproducer.health import ProducerHealth, ProducerState
+from aioproducer.message_text import host_port
 from aioproducer.net.cancellation import is_own_cancellation
 from aioproducer.records import (
     MAX_ERRORS,
@@ -287,7 +288,7 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
         )
 
     def __repr__(self) -> str:
-        servers = ",".join(f"{host}:{port}" for host, port in self._config.bootstrap_servers)
+        servers = ",".join(host_port(host, port) for host, port in self._config.bootstrap_servers)
         return f"<Producer {self._config.client_id} of {servers}>"
 
     # --- many records at once -----------------------------------------------------------------------------------------

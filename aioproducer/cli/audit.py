@@ -20,7 +20,10 @@ from aioproducer.cli.outcome import DONE, INTERRUPTED, SOME_FAILED, CommandError
 from aioproducer.cli.spark_process import quiet_interrupts, signals_set_event, stderr_to, without_pandas_warning
 from aioproducer.cli.tables import print_table
 from aioproducer.config.producer_config import ProducerConfig
-from aioproducer.errors import ConfigError
+from aioproducer.errors import (
+    ConfigError,
+)
+from aioproducer.message_text import host_port
 from aioproducer.testing.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -157,7 +160,7 @@ def _check_reachable(servers: str) -> None:
         try:
             socket.create_connection((host, port), CONNECT_TIMEOUT_S).close()
         except OSError as error:
-            failures.append(f"{host}:{port}: {error.strerror or error}")
+            failures.append(f"{host_port(host, port)}: {error.strerror or error}")
         else:
             return
     raise CommandError(f"no bootstrap server can be reached: {'; '.join(failures)}")

@@ -11,10 +11,13 @@ from typing import Any
 
 from aioproducer import ConfigError, KafkaError
 from aioproducer.cli.outcome import CommandError, one_line
+from aioproducer.cluster import brokers_of
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.doctor.topics import NotTold, topic_configs
-from aioproducer.errors import error_class
-from aioproducer.message_text import excerpt, listed
+from aioproducer.errors import (
+    error_class,
+)
+from aioproducer.message_text import excerpt, host_port, listed
 from aioproducer.metadata import Metadata
 from aioproducer.net.client import NetworkClient
 from aioproducer.net.connection import Connection
@@ -113,7 +116,7 @@ class Look:
                 "configs": {},
                 "configs_not_told": None,
             }
-        brokers = {each.node_id: each for each in response.brokers}
+        brokers = brokers_of(response)
         connection = await self._client.any_ready_connection(self._deadline_ms())
         configs, not_told = await _configs_of(connection, topic.name or "")
         partitions = []
@@ -123,7 +126,7 @@ class Look:
                 {
                     "partition": each.partition_index,
                     "leader": each.leader_id if each.leader_id >= 0 else None,
-                    "host": None if leader is None else f"{excerpt(leader.host, 255)}:{leader.port}",
+                    "host": None if leader is None else host_port(leader.host, leader.port),
                     "rack": None if leader is None or leader.rack is None else excerpt(leader.rack),
                     "leader_epoch": each.leader_epoch if each.leader_epoch >= 0 else None,
                     "replicas": list(each.replica_nodes),

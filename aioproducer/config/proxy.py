@@ -9,8 +9,11 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from aioproducer.config.values import PASSWORD, ConfigType
-from aioproducer.errors import ConfigError
+from aioproducer.errors import (
+    ConfigError,
+)
 from aioproducer.extras import check_package
+from aioproducer.message_text import host_port
 
 RESOLVES = {"socks5": False, "socks5h": True, "http": True}
 """Whether the proxy resolves broker names, by the scheme of its URL, as in curl."""
@@ -59,7 +62,7 @@ class Proxy:
 
     def __str__(self) -> str:
         """Without user and password."""
-        return f"{self.scheme}://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+        return f"{self.scheme}://{host_port(self.host, self.port)}"
 
 
 def _proxy(value: object) -> Proxy:

@@ -6,6 +6,8 @@ import errno
 import ipaddress
 from collections.abc import Sequence
 
+from aioproducer.message_text import host_port
+
 _PORTS = {
     2181: "2181 is ZooKeeper's port, not a broker's; brokers listen at 9092 by default",
     3000: "3000 is usually a web server's port",
@@ -54,7 +56,8 @@ def of_connection(error: OSError, host: str, port: int, *, through_proxy: bool =
     if through_proxy:
         return (
             "no answer through the proxy" if isinstance(error, TimeoutError) else str(error),
-            f"check the address and the login in proxy_url, and whether the proxy may and can connect to {host}:{port}",
+            "check the address and the login in proxy_url, and whether the proxy may and can connect to "
+            + host_port(host, port),
         )
     if isinstance(error, TimeoutError):
         return (
@@ -120,4 +123,4 @@ def of_advertised(host: str, port: int, bootstrap: Sequence[tuple[str, int]]) ->
             f"{told} (on a separate listener, if clients inside the broker's network use {host}), or make {host} "
             "resolvable here"
         )
-    return f"{told}, or open the network to {host}:{port}"
+    return f"{told}, or open the network to {host_port(host, port)}"

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
+from aioproducer.cluster import brokers_of
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.doctor import advice, certificates, versions
 from aioproducer.doctor.findings import Finding, Status, Step, said_by
@@ -30,7 +31,7 @@ from aioproducer.errors import (
     TlsError,
     broker_error,
 )
-from aioproducer.message_text import excerpt
+from aioproducer.message_text import excerpt, host_port
 from aioproducer.net.connection import Connection, abort
 from aioproducer.net.opening import open_connection
 from aioproducer.net.probe import login_wanted, wrong_tls
@@ -115,7 +116,7 @@ class Contact:
         self._port = port
         self._emit = emit
         self._offered: list[str] = []
-        self.where: str = f"{host}:{port}"
+        self.where: str = host_port(host, port)
         self.metadata: MetadataResponse | None = None
         """The broker's answer about its cluster; None if the check has not got that far."""
         self.connection: Connection | None = None
@@ -426,7 +427,7 @@ class Contact:
             f"broker{'' if len(response.brokers) == 1 else 's'}, answered in {took_ms:.1f} ms",
             {
                 "cluster_id": response.cluster_id,
-                "brokers": {each.node_id: f"{excerpt(each.host)}:{each.port}" for each in response.brokers},
+                "brokers": {id_: host_port(each.host, each.port) for id_, each in brokers_of(response).items()},
                 "took_ms": round(took_ms, 2),
             },
         )
@@ -457,7 +458,7 @@ class Contact:
     def _said_by(self, error: BaseException, address: str = "") -> tuple[str, str]:
         """Without the address, which is shown beside it."""
         message, remedy = said_by(error)
-        for known in (f"node -1 ({self.where})", self.where, f"{address}:{self._port}"):
+        for known in (f"node -1 ({self.where})", self.where, host_port(address, self._port)):
             message = message.removeprefix(f"{known}: ").replace(f"{known} ", "the broker ")
         return message, remedy
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Unpack
 
+from aioproducer.cluster import Broker, brokers_of
 from aioproducer.compression import codec
 from aioproducer.config.keywords import ProducerConfigs
 from aioproducer.config.producer_config import ProducerConfig
@@ -21,7 +22,7 @@ from aioproducer.errors import (
     UnknownTopicOrPartitionError,
     error_class,
 )
-from aioproducer.message_text import excerpt
+from aioproducer.message_text import excerpt, host_port
 from aioproducer.net.connection import Connection
 from aioproducer.protocol.describe_transactions import DescribeTransactionsRequest
 from aioproducer.protocol.find_coordinator import (
@@ -34,7 +35,6 @@ from aioproducer.protocol.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
-    MetadataResponseBroker,
 )
 
 LISTENERS_AT_ONCE = 8
@@ -129,27 +129,27 @@ class _Diagnosis:
         assert by.metadata is not None
         limit = asyncio.Semaphore(LISTENERS_AT_ONCE)
 
-        async def look(broker: MetadataResponseBroker) -> list[Finding]:
+        async def look(broker: Broker) -> list[Finding]:
             async with limit:
                 return await self._listener(tools, broker, by)
 
-        brokers = sorted(by.metadata.brokers, key=lambda each: each.node_id)
+        brokers = sorted(brokers_of(by.metadata).values())
         async with asyncio.TaskGroup() as group:
             for task in [group.create_task(look(each)) for each in brokers]:
                 for finding in await task:
                     self._emit(finding)
 
-    async def _listener(self, tools: Tools, broker: MetadataResponseBroker, by: Contact) -> list[Finding]:
+    async def _listener(self, tools: Tools, broker: Broker, by: Contact) -> list[Finding]:
         """One broker at its advertised address."""
         found: list[Finding] = []
-        host = excerpt(broker.host, 255)
-        contact = Contact(tools, host, broker.port, found.append)
+        host, port = broker.host, broker.port
+        contact = Contact(tools, host, port, found.append)
         try:
             reached = await contact.look()
         finally:
             await contact.close()
-        where = f"node {broker.node_id} at {host}:{broker.port}"
-        facts = {"node": broker.node_id, "host": host, "port": broker.port, "rack": broker.rack}
+        where = f"node {broker.node_id} at {host_port(host, port)}"
+        facts = {"node": broker.node_id, "host": host, "port": port, "rack": broker.rack}
         if reached:
             # Facts about the whole cluster were reported at the bootstrap address; report only differences here.
             others = {(each.step, each.message) for each in self.findings}
@@ -163,12 +163,12 @@ class _Diagnosis:
         causes = [each for each in found if each.status is Status.FAILED]
         reason = causes[-1]
         message = (
-            f"this broker, listed by {by.where}, advertises {host}:{broker.port}, which can't be "
+            f"this broker, listed by {by.where}, advertises {host_port(host, port)}, which can't be "
             f"{'reached' if reason.step in (Step.DNS, Step.TCP) else 'used'} from here: {reason.message}"
         )
         remedy = reason.advice
-        if reason.step in (Step.DNS, Step.TCP) and (host, broker.port) not in self._config.bootstrap_servers:
-            remedy = advice.of_advertised(host, broker.port, self._config.bootstrap_servers)
+        if reason.step in (Step.DNS, Step.TCP) and (host, port) not in self._config.bootstrap_servers:
+            remedy = advice.of_advertised(host, port, self._config.bootstrap_servers)
         facts |= {"failed_step": str(reason.step), "cause": reason.message}
         return [Finding(Step.LISTENER, where, Status.FAILED, message, remedy, facts)]
 

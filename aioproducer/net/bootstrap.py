@@ -13,6 +13,7 @@ from aioproducer.errors import (
     ProtocolError,
     broker_error,
 )
+from aioproducer.message_text import host_port
 from aioproducer.net.connection import Connection, hung_up
 from aioproducer.net.dialer import Dialer, Limit
 from aioproducer.net.probe import login_wanted, wrong_tls
@@ -58,7 +59,7 @@ class Bootstrap:
                 raise
             except (KafkaError, OSError) as error:
                 await self._look_closer(host, port, error)
-                self._failures.append((f"{host}:{port}", error))
+                self._failures.append((host_port(host, port), error))
         raise BootstrapError(self._failures) from (self._failures[-1][1] if self._failures else None)
 
     async def _look_closer(self, host: str, port: int, error: BaseException) -> None:
@@ -92,7 +93,7 @@ class Bootstrap:
                 async with asyncio.timeout(self._left_ms(self._limit().ms) / 1000):
                     names = await canonical_names(self._loop, host, port)
             except OSError as error:  # TimeoutError is one
-                self._failures.append((f"{host}:{port}", error))
+                self._failures.append((host_port(host, port), error))
             else:
                 canonical.update(((name, port), None) for name in names)
         return list(canonical)

@@ -31,6 +31,7 @@ from aioproducer.errors import (
     TlsError,
     broker_error,
 )
+from aioproducer.message_text import host_port
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.net import apis
 from aioproducer.net.deadlines import Deadlines
@@ -163,7 +164,7 @@ class Connection:
         self._reader_task.add_done_callback(self._reader_ended)
 
     def __str__(self) -> str:
-        return f"node {self.node_id} ({self.host}:{self.port})"
+        return f"node {self.node_id} ({host_port(self.host, self.port)})"
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{self.in_flight_count} in flight"
@@ -579,7 +580,7 @@ class Connection:
     def _foreign(self, head: bytes, what: str) -> KafkaError:
         """The error for a size that no answer has: the peer may not be a Kafka broker."""
         if not self._ready and is_tls(head):
-            return not_written(TlsError(f"{self.host}:{self.port}: {ONLY_TLS}"))
+            return not_written(TlsError(f"{host_port(self.host, self.port)}: {ONLY_TLS}"))
         return ProtocolError(HTTP if head == b"HTTP" else what)
 
     def _broken(self, error: OSError) -> KafkaError:

@@ -9,7 +9,12 @@ from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from aioproducer.config.producer_config import ProducerConfig
-from aioproducer.errors import AuthenticationError, ConnectionLostError, KafkaError
+from aioproducer.errors import (
+    AuthenticationError,
+    ConnectionLostError,
+    KafkaError,
+)
+from aioproducer.message_text import host_port
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.connection import Connection, not_written
 from aioproducer.net.opening import open_connection
@@ -134,7 +139,7 @@ def _rotated(addresses: list[str], after: str | None) -> list[str]:
 
 def _no_connection(host: str, port: int, failures: list[tuple[str, Exception]]) -> KafkaError:
     reasons = "; ".join(f"{'' if address == host else f'{address}: '}{_reason(error)}" for address, error in failures)
-    error = not_written(ConnectionLostError(f"no connection to {host}:{port}: {reasons or 'no address'}"))
+    error = not_written(ConnectionLostError(f"no connection to {host_port(host, port)}: {reasons or 'no address'}"))
     error.__cause__ = failures[-1][1] if failures else None
     return error
 

@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING
 from aioproducer.backoff import ExponentialBackoff
 from aioproducer.cluster import Broker
 from aioproducer.config.producer_config import ProducerConfig
-from aioproducer.errors import AuthenticationError, KafkaError
+from aioproducer.errors import (
+    AuthenticationError,
+    KafkaError,
+)
+from aioproducer.message_text import host_port
 
 if TYPE_CHECKING:
     from aioproducer.net.connection import Connection
@@ -66,7 +70,7 @@ class Node:
         self._policy = policy
 
     def __str__(self) -> str:
-        return f"node {self.node_id} ({self.host}:{self.port})"
+        return f"node {self.node_id} ({host_port(self.host, self.port)})"
 
     @property
     def connecting(self) -> bool:

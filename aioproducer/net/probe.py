@@ -13,8 +13,12 @@ import struct
 
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.error_codes import Code
-from aioproducer.errors import AuthenticationError, KafkaError, TlsError
-from aioproducer.message_text import excerpt
+from aioproducer.errors import (
+    AuthenticationError,
+    KafkaError,
+    TlsError,
+)
+from aioproducer.message_text import excerpt, host_port
 from aioproducer.net.connection import MAX_FRAME_BYTES, Connection, abort
 from aioproducer.net.route import open_stream
 from aioproducer.net.tls import proved_name
@@ -33,8 +37,8 @@ async def wrong_tls(config: ProducerConfig, host: str, port: int) -> TlsError | 
         OSError: nothing listens there.
     """
     if config.uses_tls:
-        return TlsError(f"{host}:{port}: {NO_TLS}") if await _speaks_plain(config, host, port) else None
-    return TlsError(f"{host}:{port}: {ONLY_TLS}") if await _speaks_tls(config, host, port) else None
+        return TlsError(f"{host_port(host, port)}: {NO_TLS}") if await _speaks_plain(config, host, port) else None
+    return TlsError(f"{host_port(host, port)}: {ONLY_TLS}") if await _speaks_tls(config, host, port) else None
 
 
 async def _speaks_plain(config: ProducerConfig, host: str, port: int) -> bool:

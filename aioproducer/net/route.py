@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.config.proxy import Proxy
-from aioproducer.message_text import excerpt
+from aioproducer.message_text import excerpt, host_port
 from aioproducer.net.resolver import ascii_name, check_port, resolve
 from aioproducer.net.tracebacks import clear_frames
 from aioproducer.net.workers import threads_are_scarce
@@ -93,7 +93,7 @@ async def _by_http(proxy: Proxy, address: str, port: int, limit: int, patience_s
 
 
 def _connect_request(proxy: Proxy, address: str, port: int) -> bytes:
-    there = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+    there = host_port(address, port)
     lines = [f"CONNECT {there} HTTP/1.1", f"Host: {there}", f"User-Agent: aioproducer/{VERSION}"]
     if proxy.user is not None:
         login = base64.b64encode(f"{proxy.user}:{proxy.password}".encode()).decode()

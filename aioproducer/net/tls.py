@@ -17,7 +17,10 @@ from contextlib import suppress
 from aioproducer.client_logger import ClientLogger
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.config.tls import allowed_suites, cipher_string, is_pkcs12, version_limits
-from aioproducer.errors import TlsError
+from aioproducer.errors import (
+    TlsError,
+)
+from aioproducer.message_text import host_port
 from aioproducer.net import pem, pkcs12
 from aioproducer.net.tls_errors import TOO_EARLY, handshake_error
 from aioproducer.net.workers import SharedCall
@@ -71,7 +74,7 @@ class Tls:
             OSError: the connection broke.
         """
         port = writer.get_extra_info("peername", ("", 0))[1]
-        where = f"{host}:{port}"
+        where = host_port(host, port)
         # They would stay in the stream's buffer and be read as the first that came over TLS, though anybody on the way
         # can have sent them. From here to the point where TLS gets what comes in, the loop has no turn.
         if _has_unread(reader):

@@ -6,7 +6,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from aioproducer.error_codes import Code
-from aioproducer.errors import BrokerError, ConnectionLostError, broker_error
+from aioproducer.errors import (
+    BrokerError,
+    ConnectionLostError,
+    broker_error,
+)
+from aioproducer.message_text import host_port
 from aioproducer.protocol import describe_configs, list_offsets
 from aioproducer.protocol.metadata import (
     MetadataRequest,
@@ -47,7 +52,7 @@ class TopicAdmin:
     @property
     def bootstrap_servers(self) -> str:
         """The addresses of the cluster's brokers as a producer takes them: ``host:port,host:port``."""
-        return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self._bootstrap)
+        return ",".join(host_port(host, port) for host, port in self._bootstrap)
 
     @property
     def brokers(self) -> tuple[int, ...]:
@@ -223,7 +228,7 @@ class TopicAdmin:
                 with AdminConnection(address, self.answer_timeout_s) as connection:
                     return connection.ask(request)
             except (OSError, ConnectionLostError) as error:
-                failures.append(f"{address[0]}:{address[1]}: {error or type(error).__name__}")
+                failures.append(f"{host_port(*address)}: {error or type(error).__name__}")
         raise ClusterError(f"no broker answers: {'; '.join(failures) or 'none is running'}{self._why_silent()}")
 
     def _why_silent(self) -> str:

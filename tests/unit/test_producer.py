@@ -129,8 +129,8 @@ def test_a_start_without_asyncio_says_what_is_missing() -> None:
 
 def test_made_without_a_loop() -> None:
     """Creating a producer does no I/O and needs no loop; bad configs are found then."""
-    producer = Producer(bootstrap_servers="nowhere.invalid:9092", client_id="me")
-    assert repr(producer) == "<Producer me of nowhere.invalid:9092>"
+    producer = Producer(bootstrap_servers="nowhere.invalid:9092,[::1]:9093", client_id="me")
+    assert repr(producer) == "<Producer me of nowhere.invalid:9092,[::1]:9093>"
     assert producer.metrics() == {}
     with pytest.raises(ConfigError, match="bootstrap_server"):
         Producer(bootstrap_server="localhost:9092")

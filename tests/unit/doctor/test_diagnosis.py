@@ -352,6 +352,19 @@ async def test_an_advertised_listener_that_can_not_be_reached() -> None:
         assert found.facts["failed_step"] == "dns"
 
 
+@pytest.mark.parametrize("host", ["::1", "[::1]"])
+async def test_an_advertised_ipv6_address(host: str) -> None:
+    """With brackets or without, as for the producer; and shown as it is written in bootstrap_servers."""
+    (down,) = free_ports(1, random.Random())
+    with FakeCluster(2) as cluster:
+        cluster._model.change_addresses({2: (host, down)})
+        found = problem(await report_of(cluster.address_of(1)[1]))
+    assert found.where == f"node 2 at [::1]:{down}"
+    assert f"advertises [::1]:{down}, which can't be reached" in found.message
+    assert f"open the network to [::1]:{down}" in found.advice
+    assert (found.facts["failed_step"], found.facts["host"]) == ("tcp", "::1")
+
+
 async def test_a_broker_that_is_down_but_still_listed() -> None:
     """Its address is the one that the user gave: there is nothing to change about it."""
     (down,) = free_ports(1, random.Random())

@@ -173,6 +173,15 @@ async def test_bootstrap_error_holds_every_address_with_its_cause(broker: FakeBr
             assert not caught.value.maybe_written
 
 
+async def test_errors_show_an_ipv6_address_as_it_is_configured() -> None:
+    async with Client(server := f"[::1]:{closed_port()}") as client:
+        with pytest.raises(BootstrapError) as caught:
+            await client.bootstrap(client.soon())
+    ((address, cause),) = caught.value.failures
+    assert address == server
+    assert f"no connection to {server}: [Errno " in str(cause)
+
+
 async def test_an_address_that_hangs_is_left_after_its_setup_timeout(hanging: FakeBroker) -> None:
     async with Client(hanging, socket_connection_setup_timeout_ms=300) as client:
         with pytest.raises(BootstrapError, match=r"not ready within 300 ms \(socket_connection_setup_timeout_ms\)"):
