@@ -235,6 +235,10 @@ class TopicAdmin:
         """Further reasons why no broker answers, appended to the failures."""
         return ""
 
+    def _why_unchangeable(self) -> str:
+        """Why no broker can take a change; empty if some can, or if that is not known."""
+        return ""
+
     def _live(self) -> dict[int, Address]:
         """The brokers that should answer, by node id."""
         found: MetadataResponse = self._ask_first(MetadataRequest(topics=[]), self._bootstrap)
@@ -265,6 +269,8 @@ class TopicAdmin:
             live = self._live()
             if not live:  # and none is starting: _live() would have waited for it
                 raise ClusterError(f"{what}: no broker is running{self._why_silent()}")
+            if unchangeable := self._why_unchangeable():
+                raise ClusterError(f"{what}: {unchangeable}{self._why_silent()}")
             for address in live.values():
                 try:
                     with AdminConnection(address, self.answer_timeout_s) as connection:

@@ -445,6 +445,11 @@ class KafkaCluster(AccessAdmin):
         with self._lock:
             return self._brokers.live
 
+    def _why_unchangeable(self) -> str:
+        # Paused brokers count, as they may be about to be resumed; one that starts has been waited for.
+        running, all_ = len(self.running), len(self.brokers)
+        return "" if 2 * running > all_ else f"a change needs a majority of the brokers, and {running} of {all_} run"
+
     def _why_silent(self) -> str:
         with self._lock:
             return self._brokers.describe_ended()

@@ -251,6 +251,20 @@ def test_an_existing_cluster_is_used_by_its_address(one: KafkaCluster) -> None:
 # --- three brokers ----------------------------------------------------------------------------------------------------
 
 
+def test_a_change_without_a_majority_is_refused_at_once(three: KafkaCluster) -> None:
+    """Nothing would come of waiting for it, above all at the end of a test that has killed its brokers."""
+    three.create_topic("stays")
+    three.kill(2)
+    three.kill(3)
+    try:
+        for change in (lambda: three.create_topic("late"), lambda: three.delete_topic("stays")):
+            with pytest.raises(ClusterError, match="a change needs a majority of the brokers, and 1 of 3 run"):
+                change()
+    finally:
+        three.start_broker(2, 3)
+    three.delete_topic("stays")
+
+
 def test_topics_have_replicas_on_all_brokers(three: KafkaCluster) -> None:
     three.create_topic("replicated", 6)
     topic = three.describe_topic("replicated")
