@@ -261,8 +261,11 @@ class RegistryStore:
         schema_type = body.get("schemaType") or "AVRO"
         return schema_type, _checked(schema_type, body.get("schema")), self._references(body.get("references") or ())
 
-    def _references(self, references: Sequence[dict[str, Any]]) -> tuple[tuple[str, str, int], ...]:
-        named = tuple((each["name"], each["subject"], int(each["version"])) for each in references)
+    def _references(self, references: Any) -> tuple[tuple[str, str, int], ...]:
+        try:
+            named = tuple((str(each["name"]), str(each["subject"]), int(each["version"])) for each in references)
+        except (KeyError, TypeError, ValueError):
+            raise RegistryRefusal(422, 42201, "Invalid schema references: each has name, subject, version") from None
         for _, subject, version in named:
             if version not in self._subjects.get(subject, {}):
                 raise RegistryRefusal(422, 42201, f"No schema reference found for subject {subject} version {version}")

@@ -286,8 +286,8 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def _serve(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        answer = self.server.registry._answer(self.command, self.path, self.headers.get("Authorization", ""), body)
+        login = self.headers.get("Authorization", "")
+        answer = self.server.registry._answer(self.command, self.path, login, self._body())
         if answer is None:
             self.close_connection = True
             return
@@ -298,6 +298,17 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(encoded)))
         self.end_headers()
         self.wfile.write(encoded)
+
+    def _body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding", "").lower() == "chunked":
+            return b"".join(iter(self._chunk, b""))
+        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+
+    def _chunk(self) -> bytes:
+        """The next part of a body; an empty one is the last."""
+        chunk = self.rfile.read(int(self.rfile.readline().partition(b";")[0], 16))
+        self.rfile.readline()
+        return chunk
 
     do_GET = do_POST = do_PUT = do_DELETE = _serve
 

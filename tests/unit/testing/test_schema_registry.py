@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import http.client
 import json
 import urllib.error
 import urllib.request
@@ -256,3 +257,28 @@ def test_bodies_that_are_no_json(fake_schema_registry: FakeSchemaRegistry) -> No
             urllib.request.urlopen(request)
         with raised.value as answer:
             assert json.load(answer) == {"error_code": 400, "message": "Unrecognized JSON"}
+
+
+@pytest.mark.parametrize(
+    "references",
+    [["Order"], [{}], [{"name": "Order", "subject": "a"}], [{"name": "a", "subject": "a", "version": "x"}], 5],
+)
+def test_references_that_are_none(fake_schema_registry: FakeSchemaRegistry, references: Any) -> None:
+    body = json.dumps({"schema": SCHEMA, "references": references}).encode()
+    request = urllib.request.Request(f"{fake_schema_registry.url}/subjects/a/versions", body)
+    with pytest.raises(urllib.error.HTTPError) as raised:
+        urllib.request.urlopen(request)
+    with raised.value as answer:
+        assert (answer.code, json.load(answer)["error_code"]) == (422, 42201)
+
+
+def test_a_body_in_chunks(fake_schema_registry: FakeSchemaRegistry) -> None:
+    """As clients send one whose size they don't know."""
+    connection = http.client.HTTPConnection(fake_schema_registry.url.removeprefix("http://"))
+    for path in ("/subjects/a/versions", "/subjects/b/versions"):
+        text = json.dumps({"schema": SCHEMA}).encode()
+        connection.request("POST", path, iter((text[:9], text[9:])), encode_chunked=True)
+        with connection.getresponse() as answer:
+            assert json.load(answer)["id"] == 1
+    connection.close()
+    assert fake_schema_registry.subjects() == ["a", "b"]
