@@ -24,7 +24,10 @@ cdef struct RecordView:
 
 
 cdef inline Py_ssize_t largest_size(RecordView* record) noexcept:
-    """Upper bound on the bytes a record takes in a batch, without the batch's header."""
+    """Upper bound on the bytes of a batch's first record, without the batch's header.
+
+    A later one may take a few more, as it stores how far its timestamp and offset are from the first one's.
+    """
     return (MAX_RECORD_OVERHEAD + record.headers_size + (record.key_size if record.key_size > 0 else 0)
             + (record.value_size if record.value_size > 0 else 0))
 
