@@ -357,7 +357,7 @@ def _refuse_references(values: Mapping[str, str]) -> None:
 
 
 def _apply_rules(values: dict[str, Any], given: AbstractSet[str], next_client_number: Callable[[], int]) -> None:
-    """Check and complete the values, in place. Defaults adapt; values that were given never change."""
+    """Check and complete the values, in place. Defaults adapt; given values do not, unless above their own maximum."""
     if values["bootstrap_servers"] is REQUIRED:
         raise ConfigError("config bootstrap_servers is missing: name at least one broker as host:port")
     _apply_partitioner(values)
@@ -439,6 +439,7 @@ def _apply_backoffs(values: dict[str, Any], given: AbstractSet[str]) -> None:
     ):
         if values[first] > values[bound]:
             logger.warning("%s=%d is above %s; using %d", first, values[first], bound, values[bound])
+            values[first] = values[bound]  # as connecting to bootstrap_servers reads the first alone
 
 
 def _check_security(values: dict[str, Any], given: AbstractSet[str]) -> None:

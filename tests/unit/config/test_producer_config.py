@@ -655,17 +655,21 @@ def test_reconnect_backoff_alone_is_constant() -> None:
 
 
 @pytest.mark.parametrize(
-    "values",
+    ("values", "name", "used"),
     [
-        {"retry_backoff_ms": 5000},
-        {"reconnect_backoff_ms": 5000, "reconnect_backoff_max_ms": 1000},
-        {"socket_connection_setup_timeout_ms": 30_001},
+        ({"retry_backoff_ms": 5000}, "retry_backoff_ms", 1000),
+        ({"reconnect_backoff_ms": 5000, "reconnect_backoff_max_ms": 1000}, "reconnect_backoff_ms", 1000),
+        ({"socket_connection_setup_timeout_ms": 30_001}, "socket_connection_setup_timeout_ms", 30_000),
+        ({"socket_connection_setup_timeout_max_ms": 2_000}, "socket_connection_setup_timeout_ms", 2_000),
     ],
 )
-def test_backoff_above_its_bound_warns(values: dict[str, object], caplog: pytest.LogCaptureFixture) -> None:
-    parse(**values)
+def test_a_backoff_above_its_bound_is_replaced_with_a_warning(
+    values: dict[str, object], name: str, used: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert getattr(parse(**values), name) == used
     assert len(caplog.messages) == 1
-    assert "is above" in caplog.messages[0]
+    assert f"{name}=" in caplog.messages[0]
+    assert caplog.messages[0].endswith(f"using {used}")
 
 
 @pytest.mark.parametrize(

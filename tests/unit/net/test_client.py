@@ -182,8 +182,9 @@ async def test_errors_show_an_ipv6_address_as_it_is_configured() -> None:
     assert f"no connection to {server}: [Errno " in str(cause)
 
 
-async def test_an_address_that_hangs_is_left_after_its_setup_timeout(hanging: FakeBroker) -> None:
-    async with Client(hanging, socket_connection_setup_timeout_ms=300) as client:
+@pytest.mark.parametrize("config", ["socket_connection_setup_timeout_ms", "socket_connection_setup_timeout_max_ms"])
+async def test_an_address_that_hangs_is_left_after_its_setup_timeout(hanging: FakeBroker, config: str) -> None:
+    async with Client(hanging, **{config: 300}) as client:
         with pytest.raises(BootstrapError, match=r"not ready within 300 ms \(socket_connection_setup_timeout_ms\)"):
             await client.bootstrap(client.soon())
         await hanging.peers[0].gone.wait()
