@@ -134,8 +134,9 @@ def _boolean(value: object) -> bool:
 def _password(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError
-    value.encode()  # a lone surrogate could not be sent: UnicodeEncodeError is a ValueError
-    return value
+    text = str.__str__(value)  # an enum's member, or a str that hides itself, would be formatted as something else
+    text.encode()  # a lone surrogate could not be sent: UnicodeEncodeError is a ValueError
+    return text
 
 
 def _string(value: object) -> str:

@@ -40,7 +40,7 @@ def _checked(answer: Any) -> tuple[str, str]:
     """No part of it is shown, as it may hold the password in the wrong place."""
     if not isinstance(answer, (tuple, list)) or not all(isinstance(part, str) for part in answer) or len(answer) != 2:
         raise AuthenticationError(f"{PROVIDER} has to return a user name and a password, two str")
-    user, password = answer
+    user, password = map(str.__str__, answer)  # a str that hides itself would be formatted as what it shows
     if not user or not password:
         raise AuthenticationError(f"{PROVIDER} returned an empty {'password' if user else 'user name'}")
     try:

@@ -87,7 +87,8 @@ class OAuthBearerExchange:
     ends_unanswered = False
 
     def __init__(self, token: OAuthToken) -> None:
-        parts = [f"auth=Bearer {token.value}", *(f"{key}={value}" for key, value in token.extensions.items())]
+        # Joined, not formatted: a str that hides itself would be sent as what it shows.
+        parts = ["".join(("auth=Bearer ", token.value)), *map("=".join, token.extensions.items())]
         self._first = ("n,,\x01" + "\x01".join(parts) + "\x01\x01").encode()
         self._objection = ""
         self.token = token.value

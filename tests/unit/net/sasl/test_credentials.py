@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 from collections.abc import Callable
 from typing import Any
 
@@ -40,6 +41,28 @@ async def test_each_login_asks_anew() -> None:
         b"\0alice\0first",
         b"\0alice\0second",
     ]
+
+
+class Hidden(str):
+    """A secret that does not show itself."""
+
+    def __str__(self) -> str:
+        return "[hidden]"
+
+
+class Secret(str, enum.Enum):  # noqa: UP042 - a StrEnum would show its value
+    PASSWORD = "secret"
+
+
+@pytest.mark.parametrize("password", [Hidden("secret"), Secret.PASSWORD], ids=["hidden", "enum"])
+async def test_a_str_that_looks_like_something_else_is_sent_as_it_is(password: str) -> None:
+    async def provider() -> tuple[str, str]:
+        return "alice", password
+
+    configs = {"bootstrap_servers": "a:1", "security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}
+    fixed = Plain(ProducerConfig.parse({**configs, "sasl_username": "alice", "sasl_password": password}))
+    for plain in fixed, mechanism(provider):
+        assert await (await plain.begin("host")).respond(None) == b"\0alice\0secret"
 
 
 async def test_scram_asks_too() -> None:

@@ -200,6 +200,23 @@ async def test_a_plain_function_may_return_an_awaitable() -> None:
     assert await login.respond(None) == b"n,,\x01auth=Bearer t\x01\x01"
 
 
+async def test_a_token_that_hides_itself_is_sent_as_it_is() -> None:
+    class Hidden(str):
+        def __str__(self) -> str:
+            return "[hidden]"
+
+    async def plain() -> str:
+        return Hidden("t")
+
+    async def with_extensions() -> OAuthToken:
+        return OAuthToken(Hidden("t"), extensions={"b": Hidden("2")})
+
+    login = await mechanism(plain).begin("host")
+    assert await login.respond(None) == b"n,,\x01auth=Bearer t\x01\x01"
+    login = await mechanism(with_extensions).begin("host")
+    assert await login.respond(None) == b"n,,\x01auth=Bearer t\x01b=2\x01\x01"
+
+
 async def test_a_provider_that_fails_is_tried_again_later() -> None:
     async def provider() -> str:
         raise RuntimeError("s3cret")
