@@ -12,7 +12,7 @@ A fault stays until it has struck ``times`` times or is cancelled; several can s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Collection, Iterator, Mapping, Set
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import Enum
@@ -102,11 +102,15 @@ class FaultScript:
     - ``skip``: how many matching requests pass first.
     - ``topic``, ``partition``, ``node``: only requests that name this topic or partition, or go to this broker.
 
+    They raise ValueError for a fault that could never strike: a test with it would prove nothing.
+
     Args:
+        brokers: the node ids.
         guard: held while the script changes, if requests come in on another thread.
     """
 
-    def __init__(self, guard: AbstractContextManager[Any] | None = None) -> None:
+    def __init__(self, brokers: Collection[int], guard: AbstractContextManager[Any] | None = None) -> None:
+        self._brokers = brokers
         self._faults: list[Fault] = []
         self._guard: AbstractContextManager[Any] = nullcontext() if guard is None else guard
 
@@ -260,9 +264,20 @@ class FaultScript:
             raise ValueError(f"skip={fault.skip}: at least 0")
         if fault.how not in get_args(How):
             raise ValueError(f"how={fault.how!r}: garbage, correlation_id or truncated")
+        self._check_place(fault)
         with self._guard:
             self._faults.append(fault)
         return fault
+
+    def _check_place(self, fault: Fault) -> None:
+        """A topic or a partition may come later, a broker does not."""
+        topic, partition, node = fault.topic, fault.partition, fault.node
+        if topic is not None and not isinstance(topic, str):
+            raise ValueError(f"topic={topic!r}: a str, or None for all")
+        if partition is not None and not (isinstance(partition, int) and partition >= 0):
+            raise ValueError(f"partition={partition!r}: a number from 0 on, or None for all")
+        if node is not None and node not in self._brokers:
+            raise ValueError(f"node={node!r}: the brokers are {', '.join(map(str, self._brokers))}; or None for all")
 
     def _tidy(self) -> None:
         self._faults = [fault for fault in self._faults if fault.active]

@@ -94,7 +94,7 @@ class ClusterModel:
         _check("message_max_bytes", message_max_bytes, 0)
         self.auto_create_topics = auto_create_topics
         self.default_partitions = default_partitions
-        self.faults: FaultScript = FaultScript(guard)
+        self.faults: FaultScript = FaultScript(range(1, brokers + 1), guard)
         self.features_epoch = 1
         self.cluster_id: str = base64.urlsafe_b64encode(rng.randbytes(16)).decode().rstrip("=")
         self.brokers: dict[int, Broker] = {

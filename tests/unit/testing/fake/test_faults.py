@@ -134,6 +134,28 @@ class TestFail:
         with pytest.raises(ValueError, match="times=0: at least 1, or None"):
             model().faults.drop("Produce", times=0)
 
+    @pytest.mark.parametrize(
+        ("where", "told"),
+        [
+            ({"node": 4}, "node=4: the brokers are 1, 2, 3"),
+            ({"node": "1"}, "node='1': the brokers are 1, 2, 3"),
+            ({"partition": "0"}, "partition='0': a number from 0 on"),
+            ({"partition": -1}, "partition=-1: a number from 0 on"),
+            ({"topic": b"orders"}, "topic=b'orders': a str"),
+        ],
+    )
+    def test_so_is_a_place_where_nothing_can_happen(self, where: dict[str, Any], told: str) -> None:
+        faults = model().faults
+        for add in (faults.drop, faults.swallow, faults.garble):
+            with pytest.raises(ValueError, match=told):
+                add("Produce", **where)
+        for add_for_a_time in (faults.delay, faults.throttle):
+            with pytest.raises(ValueError, match=told):
+                add_for_a_time("Produce", 1, **where)
+        with pytest.raises(ValueError, match=told):
+            faults.fail("Produce", 6, **where)
+        assert faults.pending == ()
+
 
 class TestWithoutAnAnswer:
     @pytest.mark.parametrize(("when", "written"), [("before", 0), ("after", 1)])
