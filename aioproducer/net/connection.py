@@ -37,7 +37,7 @@ from aioproducer.net import apis
 from aioproducer.net.deadlines import Deadlines
 from aioproducer.net.in_flight import InFlightRequest, InFlightRequests
 from aioproducer.net.session import Session
-from aioproducer.net.tls_errors import HTTP, ONLY_TLS, alert_error, is_tls
+from aioproducer.net.tls_errors import HTTP, NOT_KAFKA, ONLY_TLS, alert_error, is_tls
 from aioproducer.net.tracebacks import clear_frames, never_waits
 from aioproducer.net.versions import ApiRanges
 from aioproducer.net.write_buffer import WriteBuffer
@@ -581,7 +581,9 @@ class Connection:
         """The error for a size that no answer has: the peer may not be a Kafka broker."""
         if not self._ready and is_tls(head):
             return not_written(TlsError(f"{host_port(self.host, self.port)}: {ONLY_TLS}"))
-        return ProtocolError(HTTP if head == b"HTTP" else what)
+        if head == b"HTTP":
+            return ProtocolError(HTTP)
+        return ProtocolError(what if self._ready else f"{what}, so {NOT_KAFKA}")
 
     def _broken(self, error: OSError) -> KafkaError:
         """The error for a broken connection. With TLS 1.3 a broker rejects this client's side only now."""

@@ -53,6 +53,7 @@ TOO_EARLY = (
     "bytes came before the TLS handshake, which no broker sends: use the broker's port for TLS, and look at who can "
     "write to the connection on its way (a proxy, an intruder)"
 )
+NOT_KAFKA = "this may not be a Kafka broker's port: look at bootstrap_servers"
 HTTP = "it speaks HTTP, so this is not a Kafka broker's port: look at bootstrap_servers"
 
 

@@ -497,6 +497,11 @@ async def test_an_answer_before_the_connection_is_ready_is_small(broker: FakeBro
             ConnectionLostError,
             "it speaks HTTP, so this is not a Kafka broker's port",
         ),
+        (
+            b"SSH-2.0-OpenSSH_9.2\r\n",
+            ConnectionLostError,
+            r"an answer of \d+ bytes .*, so this may not be a Kafka broker's port: look at bootstrap_servers",
+        ),
     ],
 )
 async def test_a_port_of_somebody_else(
