@@ -84,7 +84,10 @@ cdef class PartitionSequences:
         self.gap = batch.order if self.gap is None else max(self.gap, batch.order)
 
     cdef int may_be_written(self) except -1:
-        """What was absent is sent again; then what is left behind it on an abandoned connection may be written, too."""
+        """What was absent is sent again, or a leader does without it.
+
+        Then what is left behind it on an abandoned connection may be written, too.
+        """
         cdef ProducerBatch other
         for item in self.numbered:
             other = <ProducerBatch>item
@@ -183,7 +186,9 @@ cdef class SequenceBooks:
             books.heard_ms = batch.drained_ms
         if books.gap is not None:
             if batch.order_in_partition() >= books.gap:
-                books.gap = books.absent = None     # a leader without our earlier batches took it, or has them all
+                books.gap = None        # a leader without our earlier batches took it, or has them all
+                if books.absent is not None and batch.order_in_partition() >= books.absent:
+                    books.may_be_written()
             self._bump_if_settled(books)
         return 0
 

@@ -158,7 +158,8 @@ class TransactionManager(SequenceBooks):
         books.strike(batch)
         if was_last and not batch.in_doubt and not batch.maybe_written and books.gap is None and not number_refused:
             books.next = batch.base_sequence  # no broker will see the number: the next batch reuses it
-            books.absent = None
+            if books.absent == batch.order:  # else an older batch is absent, which others may be behind
+                books.absent = None
         else:
             books.open_gap(batch)
         self._bump_if_settled(books)

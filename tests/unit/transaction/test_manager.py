@@ -553,6 +553,40 @@ def test_nothing_is_absent_once_a_later_batch_is_written(one: Partition) -> None
     assert third.in_doubt
 
 
+def test_copies_behind_a_leader_that_knows_nothing(one: Partition) -> None:
+    """One that has lost its state takes what follows a batch that has failed, and then what is behind that, too."""
+    failed, second, third = (one.send() for _ in range(3))
+    one.fail(failed)
+    one.lose(third)
+    assert not third.in_doubt
+    one.ack(second)
+    assert third.in_doubt
+
+
+def test_absent_behind_a_batch_that_expires_and_is_written(one: Partition) -> None:
+    """The end of the gap says nothing of what is behind it: that is absent until it is sent again."""
+    first, second, third = (one.send() for _ in range(3))
+    one.expire_in_flight(first)
+    one.out_of_order(second)
+    one.lose(third)
+    one.ack(first)
+    assert (second.in_doubt, third.in_doubt) == (False, False)
+    one.send(second)
+    assert third.in_doubt
+
+
+def test_absent_before_a_batch_that_gives_its_number_back(one: Partition, sequences: TransactionManager) -> None:
+    """It was sent to another leader, which refused it for good; the rest still depends on the absent batch."""
+    first, second, third, last = (one.send() for _ in range(4))
+    one.retry(first)
+    one.out_of_order(second)
+    one.lose(third)
+    one.fail(last)
+    assert sequences.epoch == 0
+    one.ack(one.send(first))
+    assert third.in_doubt
+
+
 def test_out_of_order_behind_a_repeated_batch(one: Partition, sequences: TransactionManager) -> None:
     """OUT_OF_ORDER follows from an older batch that has to be retried: both are sent again, no bump."""
     first, second = one.send(), one.send()
