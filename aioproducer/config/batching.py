@@ -32,7 +32,7 @@ def accumulator_of(config: ProducerConfig, ledger: DeliveryLedger, rng: random.R
         partitioner=_partitioner(config),
         adaptive=adaptive,
         availability_timeout_ms=config.partitioner_availability_timeout_ms if adaptive else 0,
-        mutes=config.max_in_flight_requests_per_connection == 1 and not config.enable_idempotence,
+        mutes=config.max_in_flight_requests_per_connection == 1,
         longest_linger_ms=_longest_linger_ms(config),
     )
 

@@ -18,7 +18,7 @@ from tests.simulation.network import SimulatedNetwork
 from tests.simulation.producer import SimulatedProducer
 from tests.simulation.program import Interceptor, Program, serializer
 from tests.simulation.records import Books
-from tests.simulation.scenario import Scenario, crowd, draw, overtake
+from tests.simulation.scenario import Scenario, crowd, draw, fitting, overtake
 from tests.simulation.story import Story
 
 MAX_COMPLAINTS = 20
@@ -99,7 +99,7 @@ class Run:
         self._seed = seed
         rng = random.Random(seed)
         self._rng = rng
-        self._scenario = scenario = self._draw(rng)
+        self._scenario = scenario = fitting(self._draw(rng))
         self._loop = loop = SimulatedLoop(random.Random(rng.getrandbits(64)))
         self._story = Story(loop.time)
         self._complaints: list[str] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 CODECS = ("none", "none", "none", "lz4", "gzip", "zstd", "snappy")
 VERSIONS = ("4.3", "4.3", "4.3", "4.3", "3.9", "3.9", "2.8", "2.1", "0.11")
@@ -78,6 +78,9 @@ class Scenario:
         return value
 
 
+AnyScenario = TypeVar("AnyScenario", bound=Scenario)
+
+
 def draw(rng: random.Random) -> Scenario:
     """Draw a random scenario."""
     version = rng.choice(VERSIONS)
@@ -105,6 +108,13 @@ def draw(rng: random.Random) -> Scenario:
         keeps_views=rng.random() < 0.6,
         tasks=rng.choice((1, 2, 3, 4)),
     )
+
+
+def fitting(scenario: AnyScenario) -> AnyScenario:
+    """The same scenario as its brokers allow: 0.11 remembers one batch of a producer, so only one may be in flight."""
+    if scenario.version != "0.11" or not scenario.idempotent:
+        return scenario
+    return replace(scenario, configs=scenario.configs | {"max_in_flight_requests_per_connection": 1})
 
 
 def crowd(scenario: Scenario, rng: random.Random) -> Scenario:

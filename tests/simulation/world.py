@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from aioproducer.testing.fake.model import ClusterModel
+from aioproducer.testing.fake.versions import NEWEST
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.network import SimulatedNetwork
 from tests.simulation.producer import SimulatedProducer
@@ -21,9 +22,19 @@ class World:
         complaints: the violated invariants.
     """
 
-    def __init__(self, seed: int = 1, *, brokers: int = 1, receives_metrics: bool = False, **configs: Any) -> None:
+    def __init__(
+        self,
+        seed: int = 1,
+        *,
+        brokers: int = 1,
+        version: str = NEWEST,
+        receives_metrics: bool = False,
+        **configs: Any,
+    ) -> None:
         self.loop = SimulatedLoop(random.Random(seed))
-        self.model = ClusterModel(brokers=brokers, rng=random.Random(seed), receives_metrics=receives_metrics)
+        self.model = ClusterModel(
+            brokers=brokers, rng=random.Random(seed), version=version, receives_metrics=receives_metrics
+        )
         self.model.create_topic("orders", brokers, 1)
         self.complaints: list[str] = []
         self.network = SimulatedNetwork(

@@ -379,7 +379,7 @@ class ClusterModel:
     def _add_partition(self, topic: Topic, replicas: list[int]) -> None:
         isr = [one for one in replicas if self.brokers[one].up] or replicas[:1]
         leader = isr[0] if self.brokers[isr[0]].up else NO_LEADER
-        log = PartitionLog(self.version.unknown_producer)
+        log = PartitionLog(self.version.unknown_producer, self.version.remembered_batches)
         topic.partitions.append(Partition(len(topic.partitions), replicas, isr, leader, 0, log))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from aioproducer.testing.fake.batches import Batch, Headers
-from aioproducer.testing.fake.producer_state import ProducerStates, UnknownProducer
+from aioproducer.testing.fake.producer_state import REMEMBERED_BATCHES, ProducerStates, UnknownProducer
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +74,14 @@ class _LoggedBatch:
 class PartitionLog:
     """See the module."""
 
-    def __init__(self, unknown_producer: UnknownProducer = UnknownProducer.ACCEPT) -> None:
+    def __init__(
+        self,
+        unknown_producer: UnknownProducer = UnknownProducer.ACCEPT,
+        remembered_batches: int = REMEMBERED_BATCHES,
+    ) -> None:
         self.start_offset: int = 0
         self.end_offset: int = 0
-        self.producers: ProducerStates = ProducerStates(unknown_producer)
+        self.producers: ProducerStates = ProducerStates(unknown_producer, remembered_batches)
         self.markers: list[TransactionMarker] = []
         self._batches: list[_LoggedBatch] = []
         self._open_transactions: dict[int, int] = {}

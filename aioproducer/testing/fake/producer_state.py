@@ -1,4 +1,4 @@
-"""What a partition remembers of each producer: epoch, and the last five batches. Pure.
+"""What a partition remembers of each producer: epoch, and the last batches. Pure.
 
 Source: ProducerStateManager, ProducerStateEntry and ProducerAppendInfo of Kafka; KIP-98, KIP-360, KIP-890.
 """
@@ -46,7 +46,7 @@ class ProducerEntry:
 
     producer_id: int
     epoch: int = NO_EPOCH
-    batches: deque[BatchMetadata] = field(default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
+    batches: deque[BatchMetadata] = field(default_factory=deque)
 
     @property
     def last_sequence(self) -> int:
@@ -78,10 +78,14 @@ class ProducerStates:
 
     Args:
         unknown: see UnknownProducer.
+        remembered_batches: of each producer; 0.11 remembers only the last one.
     """
 
-    def __init__(self, unknown: UnknownProducer = UnknownProducer.ACCEPT) -> None:
+    def __init__(
+        self, unknown: UnknownProducer = UnknownProducer.ACCEPT, remembered_batches: int = REMEMBERED_BATCHES
+    ) -> None:
         self._unknown = unknown
+        self._remembered_batches = remembered_batches
         self._entries: dict[int, ProducerEntry] = {}
         self._verifying: dict[int, Verification] = {}
 
@@ -90,7 +94,7 @@ class ProducerStates:
         return self._entries.get(producer_id)
 
     def duplicate_of(self, batch: Batch) -> BatchMetadata | None:
-        """The earlier write of this batch, if it is among the last five of its producer and epoch."""
+        """The earlier write of this batch, if it is among the remembered ones of its producer and epoch."""
         entry = self._entries.get(batch.producer_id)
         if entry is None or entry.epoch != batch.producer_epoch:
             return None
@@ -159,7 +163,10 @@ class ProducerStates:
 
     def at_epoch(self, producer_id: int, epoch: int) -> ProducerEntry:
         """A producer's entry, in this epoch; created if there is none."""
-        entry = self._entries.setdefault(producer_id, ProducerEntry(producer_id))
+        entry = self._entries.get(producer_id)
+        if entry is None:
+            batches = deque[BatchMetadata](maxlen=self._remembered_batches)
+            entry = self._entries[producer_id] = ProducerEntry(producer_id, batches=batches)
         entry.move_to_epoch(epoch)
         return entry
 

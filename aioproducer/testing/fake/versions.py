@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from aioproducer.testing.fake.producer_state import UnknownProducer
+from aioproducer.testing.fake.producer_state import REMEMBERED_BATCHES, UnknownProducer
 
 TRANSACTION_VERSION = "transaction.version"
 
@@ -34,6 +34,8 @@ class KafkaVersion:
     name: str
     ranges: Ranges
     unknown_producer: UnknownProducer = UnknownProducer.ACCEPT
+    remembered_batches: int = REMEMBERED_BATCHES
+    """How many batches of a producer a partition remembers, to recognise them when they are repeated."""
     transaction_version: int = 0
     features: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
     """(oldest, newest, finalized) level of each other feature."""
@@ -90,6 +92,7 @@ _VERSIONS = (
             END_TXN: (0, 0), TXN_OFFSET_COMMIT: (0, 0),
         },
         unknown_producer=UnknownProducer.OUT_OF_ORDER,
+        remembered_batches=1,
     ),
 )  # fmt: skip
 

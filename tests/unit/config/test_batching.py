@@ -72,9 +72,9 @@ def test_keys_can_be_ignored(configs: dict[str, object]) -> None:
     assert [batch.record_count for batch in drain_all(accumulator)] == [20]
 
 
-@pytest.mark.parametrize(("in_flight", "idempotent", "mutes"), [(1, False, True), (1, True, False), (2, False, False)])
+@pytest.mark.parametrize(("in_flight", "idempotent", "mutes"), [(1, False, True), (1, True, True), (2, True, False)])
 def test_what_keeps_a_partition_to_one_batch_at_a_time(in_flight: int, idempotent: bool, mutes: bool) -> None:
-    """A limit of one request in flight does; with idempotence the sequences keep the order."""
+    """A limit of one request in flight does, also while the partition moves from one broker to another."""
     accumulator = accumulator_with(
         max_in_flight_requests_per_connection=in_flight, enable_idempotence=idempotent, batch_size=200
     )

@@ -7,6 +7,7 @@ import pytest
 from aioproducer.errors import OutOfOrderSequenceNumberError
 from aioproducer.testing.fake.batches import Batch, BatchRecord
 from aioproducer.testing.fake.producer_state import ProducerStates
+from aioproducer.testing.fake.versions import kafka_version
 
 PRODUCER = 7
 
@@ -60,3 +61,12 @@ def test_one_producer_is_forgotten_alone() -> None:
     assert [states.entry(producer_id) is None for producer_id in (PRODUCER, 8, 9)] == [True, False, False]
     states.forget(keep=[9])
     assert [states.entry(producer_id) is None for producer_id in (PRODUCER, 8, 9)] == [True, True, False]
+
+
+@pytest.mark.parametrize(("version", "remembered"), [("4.3", 5), ("2.1", 5), ("0.11", 1)])
+def test_how_many_batches_are_recognised_when_they_are_repeated(version: str, remembered: int) -> None:
+    states = ProducerStates(remembered_batches=kafka_version(version).remembered_batches)
+    for sequence in range(7):
+        states.update(batch(sequence), sequence, 0)
+    found = [states.duplicate_of(batch(sequence)) for sequence in range(7)]
+    assert [one.base_offset for one in found if one is not None] == list(range(7 - remembered, 7))
