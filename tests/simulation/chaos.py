@@ -34,6 +34,11 @@ REFUSING = tuple(
 APPLYING = tuple(code for code in (7, 20, -1, 3, 6, 56, DUPLICATE))
 """Codes that a leader can send although it has appended the batch."""
 
+NOT_APPENDED = (19, 19, 2, 87)
+"""Codes that prove that a leader has not appended the batch; after the last one it is not sent again."""
+LATEST_COPY_S = 0.9
+"""How long a broker leaves connections unread at most: the producer is prepared for copies that are a second late."""
+
 METADATA_CODES = (3, 5, 17, 29, 7, -1, 100)
 PRODUCER_ID_CODES = (14, 15, -1, 41, 51, 7)
 APIS = ("Produce", "Produce", "Produce", "Produce", "Metadata", "Metadata", "InitProducerId", "ApiVersions", None)
@@ -80,6 +85,8 @@ class Chaos:
             if self._scenario.recreates:
                 return [(self.make_again, 4), (self.leave_behind, 1), (self.reset_connections, 1)]
             return [(self.leave_behind, 4), (self.swap_answers, 3), (self.reset_connections, 1)]
+        if self._scenario.leaves:
+            return [(self.leave_unread, 6), (self.move_leader, 1), (self.reset_connections, 1)]
         faults: list[tuple[Callable[[], Awaitable[None] | None], int]] = [
             (self.answer_with_errors, 8),
             (self.spoil_requests, 8),
@@ -126,7 +133,7 @@ class Chaos:
                 await result
             if not self._scenario.relentless:
                 break
-            await asyncio.sleep(self._rng.expovariate(10 / self._scenario.chaos_s))
+            await asyncio.sleep(self._rng.expovariate((30 if self._scenario.leaves else 10) / self._scenario.chaos_s))
 
     async def _a_while(self) -> None:
         await asyncio.sleep(
@@ -223,7 +230,12 @@ class Chaos:
     def move_leader(self) -> None:
         for _ in range(self._rng.choice((1, 1, 3))):
             if (place := self._partition()) is not None and self._model.leader_of(*place) is not None:
-                self._story.tell("chaos: the leader of %s-%d moves to %d", *place, self._model.move_leader(*place))
+                self._move(*place)
+
+    def _move(self, topic: str, partition: int) -> None:
+        self._story.tell(
+            "chaos: the leader of %s-%d moves to %d", topic, partition, self._model.move_leader(topic, partition)
+        )
 
     async def leave_behind(self) -> None:
         """A leader moves while its broker has requests to read or answer, for less or more time than a client waits."""
@@ -240,7 +252,7 @@ class Chaos:
             link.swallows_down = how == "answers are lost"
         await asyncio.sleep(self._rng.choice((0.005, 0.02, 0.1)) * self._rng.uniform(0.5, 1))
         if place[0] in self._model.topics and self._model.leader_of(*place) == node_id:
-            self._story.tell("chaos: the leader of %s-%d moves to %d", *place, self._model.move_leader(*place))
+            self._move(*place)
         await asyncio.sleep(self._scenario.ms("request_timeout_ms") / 1000 * self._rng.uniform(0.3, 1.3))
         if how == "all stands still":
             self._network.thaw(node_id)
@@ -248,6 +260,60 @@ class Chaos:
             if link.swallows_up or link.swallows_down:
                 link.reset()
         self._story.tell("chaos: broker %d goes on", node_id)
+
+    async def leave_unread(self) -> None:
+        """A leader refuses a batch; it stops reading before that, perhaps moves away and back, and reads the rest late.
+
+        Meanwhile the client may have lost the connections, or given them up, and sent again what it can.
+        """
+        rng, place = self._rng, self._partition()
+        if place is None or (node_id := self._model.leader_of(*place)) is None:
+            return
+        timeout_s, backoff_s = (self._scenario.ms(name) / 1000 for name in ("request_timeout_ms", "retry_backoff_ms"))
+        delay_s = timeout_s * rng.choice((0.2, 0.4, 0.8))
+        await self._refuse_in(delay_s)
+        self._story.tell("chaos: broker %d reads nothing for now", node_id)
+        links, latest_s = self._network.links_of(node_id), self._loop.time() + LATEST_COPY_S
+        for link in links:
+            link.stalled = True
+        await asyncio.sleep(delay_s + rng.uniform(0, backoff_s) / 2)
+        if rng.random() < 0.8:
+            self._doubt()
+        moves = rng.random() < 0.2
+        if moves:
+            self._move(*place)
+        await asyncio.sleep(rng.uniform(0, backoff_s) / 2)
+        if rng.random() < 0.7:
+            self._story.tell("chaos: the client loses its connections to broker %d", node_id)
+            for link in links:
+                link.break_off()
+        longest_s = rng.choice((backoff_s, backoff_s, 2 * timeout_s))
+        await asyncio.sleep(max(0, min(rng.uniform(0, 1.2) * longest_s, latest_s - self._loop.time())))
+        if moves:
+            self._move(*place)
+        self._story.tell("chaos: broker %d reads the rest", node_id)
+        rng.shuffle(links)
+        for link in links:
+            link.stalled = False
+            link.read()
+
+    async def _refuse_in(self, delay_s: float) -> None:
+        """The next batch is refused after this time; return once some of those behind it have been read."""
+        rng = self._rng
+        code, times = rng.choice(NOT_APPENDED), rng.choice((1, 1, 1, 2))
+        self._story.tell("chaos: Produce gets %d, %d times, in %.3f s", code, times, delay_s)
+        self._model.faults.fail("Produce", code, times=times)
+        self._model.faults.delay("Produce", int(delay_s * 1000))
+        until_s, enough = self._loop.time() + delay_s, self._network.requests + rng.choice((1, 2, 2, 3))
+        while self._network.requests < enough and self._loop.time() < until_s:
+            await asyncio.sleep(0.001)
+
+    def _doubt(self) -> None:
+        """A batch is written but not acknowledged, perhaps until it expires, or is even reported as failed."""
+        code, times = self._rng.choice(((-1, 1), (-1, 1), (7, 10), (20, 10)))
+        skip = self._rng.choice((0, 1, 1, 2, 3))
+        self._story.tell("chaos: after %d Produce gets %d after the append, %d times", skip, code, times)
+        self._model.faults.fail("Produce", code, apply=True, times=times, skip=skip)
 
     async def make_again(self) -> None:
         """A topic is recreated while answers for the old one are in flight, and its first batches are refused."""

@@ -237,6 +237,11 @@ class Link:
         self.session.close()
         self._network.forget(self)
 
+    def break_off(self) -> None:
+        """The client loses the connection, as if something in between had reset it; the broker reads what came."""
+        if self.transport is not None:
+            self.transport.reset()
+
     def reset(self) -> None:
         """Both sides lose the connection, and all bytes in transit."""
         self.end()

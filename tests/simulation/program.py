@@ -58,6 +58,9 @@ class Program:
 
     async def run(self, number: int) -> None:
         """One task's chores, until the faults are over or all are done."""
+        if self._scenario.leaves and number == 0:
+            await self.stream(number)
+            return
         await asyncio.sleep(self._rng.choice((0, 0, self._rng.uniform(0, self._scenario.chaos_s))))
         chores = (
             (self.submit_some, 6),
@@ -131,6 +134,19 @@ class Program:
                     break
             else:
                 return
+
+    async def stream(self, task: int) -> None:
+        """One record after the other until the faults are over, so that whatever goes wrong meets some in flight."""
+        while not self.closing:
+            record = self._record(task)
+            self._begin(record)
+            try:
+                delivery = self._producer.submit_nowait(record.topic, record.value, **self._options(record))
+            except Exception as error:
+                self._refused(record, error)
+            else:
+                self._admitted(record, delivery)
+            await asyncio.sleep(self._rng.choice((0, 0.005, 0.02, 0.05)))
 
     async def send_one(self, task: int) -> None:
         await self.send(self._record(task))

@@ -18,7 +18,7 @@ from tests.simulation.network import SimulatedNetwork
 from tests.simulation.producer import SimulatedProducer
 from tests.simulation.program import Interceptor, Program, serializer
 from tests.simulation.records import Books
-from tests.simulation.scenario import Scenario, crowd, draw, fitting, overtake
+from tests.simulation.scenario import Scenario, crowd, draw, fitting, leave, overtake
 from tests.simulation.story import Story
 
 MAX_COMPLAINTS = 20
@@ -28,6 +28,9 @@ CROWDED = 5
 
 OVERTAKING, OVERTAKING_REST = 20, 3
 """One seed in this many, with this remainder, has leaders move, and topics recreated, with batches in flight."""
+
+LEAVING, LEAVING_REST = 20, 13
+"""One seed in this many, with this remainder, has brokers read the rest of abandoned connections late."""
 
 
 @dataclass(slots=True)
@@ -129,7 +132,9 @@ class Run:
         scenario = draw(rng)
         if self._seed % CROWDED == CROWDED - 1:
             return crowd(scenario, rng)
-        return overtake(scenario, rng) if self._seed % OVERTAKING == OVERTAKING_REST else scenario
+        if self._seed % OVERTAKING == OVERTAKING_REST:
+            return overtake(scenario, rng)
+        return leave(scenario, rng) if self._seed % LEAVING == LEAVING_REST else scenario
 
     def _make_model(self, rng: random.Random) -> ClusterModel:
         scenario = self._scenario

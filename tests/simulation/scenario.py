@@ -28,6 +28,7 @@ class Scenario:
         interceptors, serializers: whether the program has them.
         chores: the possible numbers of chores of a task.
         overtakes: whether there are only faults that may change the order of requests or answers.
+        leaves: whether there are only faults that leave copies of batches on abandoned connections, to be read later.
     """
 
     configs: dict[str, Any]
@@ -51,6 +52,7 @@ class Scenario:
     tasks: int
     chores: tuple[int, ...] = (3, 8, 8, 20)
     overtakes: bool = False
+    leaves: bool = False
 
     @property
     def idempotent(self) -> bool:
@@ -185,6 +187,46 @@ def overtake(scenario: Scenario, rng: random.Random) -> Scenario:
         tasks=4,
         chores=(40,),
         overtakes=True,
+    )
+
+
+def leave(scenario: Scenario, rng: random.Random) -> Scenario:
+    """The same scenario with one kind of fault: refused batches, and copies of others that brokers read late.
+
+    Attempts, back-off and the time of a batch are about as long as a broker leaves a connection unread.
+    """
+    configs = scenario.configs | {
+        "enable_idempotence": True,
+        "acks": "all",
+        "max_in_flight_requests_per_connection": rng.choice((3, 5, 5)),
+        "linger_ms": 0,
+        "batch_size": 200,
+        "buffer_memory": 200_000,
+        "max_request_size": 1_048_576,
+        "retry_backoff_ms": rng.choice((100, 200, 400)),
+        "retry_backoff_max_ms": 400,
+        "reconnect_backoff_ms": 5,
+        "reconnect_backoff_max_ms": 20,
+        "request_timeout_ms": rng.choice((100, 300)),
+        "delivery_timeout_ms": rng.choice((600, 1000, 2000)),
+    }
+    configs.pop("retries", None)
+    return replace(
+        scenario,
+        configs=configs,
+        brokers=rng.choice((1, 2, 2)),
+        topics={"t0": 1},
+        message_max_bytes=1_048_588,
+        chaos_s=8.0,
+        faults=1,
+        relentless=True,
+        calm=False,
+        fatal=False,
+        forgets=False,
+        recreates=False,
+        sabotage=False,
+        tasks=2,
+        leaves=True,
     )
 
 
