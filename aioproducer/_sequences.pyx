@@ -68,7 +68,8 @@ cdef class PartitionSequences:
             self.topic_id = topic_id
             self.former = self.order_of_last()
             self.known_producer_id = NO_PRODUCER_ID
-            self.absent = None
+            if self.absent is not None:
+                self.may_be_written()
         return 0
 
     cdef bint has_room(self) noexcept:
@@ -84,7 +85,7 @@ cdef class PartitionSequences:
         self.gap = batch.order if self.gap is None else max(self.gap, batch.order)
 
     cdef int may_be_written(self) except -1:
-        """What was absent is sent again, or a leader does without it.
+        """What was absent is sent again, or a log does without it.
 
         Then what is left behind it on an abandoned connection may be written, too.
         """

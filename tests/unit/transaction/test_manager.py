@@ -575,6 +575,17 @@ def test_absent_behind_a_batch_that_expires_and_is_written(one: Partition) -> No
     assert third.in_doubt
 
 
+def test_copies_behind_an_absent_batch_when_the_topic_seems_to_be_another(one: Partition) -> None:
+    """It need not be, as brokers before 2.8 tell no ids; and if it is, its log may get the copies, too."""
+    first, second, third = (one.send() for _ in range(3))
+    one.retry(first)
+    one.out_of_order(second)
+    one.lose(third)
+    one.accumulator.update_topic("orders", bytes(16), [(1, 0)])
+    one.send(first)
+    assert third.in_doubt
+
+
 def test_absent_before_a_batch_that_gives_its_number_back(one: Partition, sequences: TransactionManager) -> None:
     """It was sent to another leader, which refused it for good; the rest still depends on the absent batch."""
     first, second, third, last = (one.send() for _ in range(4))
