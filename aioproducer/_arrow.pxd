@@ -36,6 +36,7 @@ cdef class ArrowFeed:
     cdef Column partition
     cdef Column timestamp
     cdef Column topic
+    cdef readonly frozenset names   # of all columns of the data
     cdef list columns               # of (Column, child index)
     cdef object fetched             # deque of ArrowBatch
     cdef readonly bint exhausted    # the source has no more

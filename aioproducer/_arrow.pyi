@@ -36,6 +36,10 @@ class ArrowFeed:
         topic_column: str,
     ) -> None: ...
     @property
+    def names(self) -> frozenset[str]:
+        """Of all columns of the data, whether they are used or not."""
+
+    @property
     def error(self) -> Exception | None:
         """Why no more rows come, unless the data simply ended."""
 

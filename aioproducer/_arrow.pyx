@@ -66,6 +66,7 @@ cdef class ArrowFeed:
             if name in places and name in wanted:
                 raise SerializationError(f"there are two columns {name!r}")
             places[name] = i
+        self.names = frozenset(places)
         names = ", ".join([repr(name) for name in places])
         if value not in places:
             raise SerializationError(f"there is no column {value!r}, for the records' values, only {names or 'none'}")

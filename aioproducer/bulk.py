@@ -149,6 +149,9 @@ class BulkSend:
             source = await self._engine.loop.run_in_executor(None, _take_over, data, columns)
         feed = ArrowFeed(self._admission, self.tally, source, **columns)
         self._check()
+        for argument, column in columns.items():
+            if column not in feed.names and column != argument.removesuffix("_column"):  # not the default: a name given
+                self._engine.warn_of_column(argument, column)
         try:
             if submit is None:
                 rows = self._until_turned_away(self._go_on(feed, feed.run))

@@ -29,6 +29,7 @@ from aioproducer.errors import (
 )
 from aioproducer.failure_report import FailureReport
 from aioproducer.flushes import Flushes
+from aioproducer.log_limit import WARN_EVERY_MS, LogLimit
 from aioproducer.memory_queue import MemoryQueue
 from aioproducer.metadata import Metadata
 from aioproducer.metrics import ProducerMetrics
@@ -93,6 +94,7 @@ class Engine:
         self.accumulator = accumulator_of(config, self._ledger, rng)
         self.memory_queue = MemoryQueue(loop, self._queueing_changed)
         self._metrics = ProducerMetrics(config.metrics_num_samples, config.metrics_sample_window_ms)
+        self._warnings_of_columns = LogLimit(WARN_EVERY_MS)
         self.flushes = Flushes(
             loop=loop,
             accumulator=self.accumulator,
@@ -539,6 +541,11 @@ class Engine:
     def refused_for_memory(self) -> None:
         """Count a record that could not wait."""
         self._metrics.record_buffer_exhausted(self.now_ms())
+
+    def warn_of_column(self, argument: str, column: str) -> None:
+        """``send_arrow`` got a name that no column has: allowed, as data may lack columns, but it may be misspelt."""
+        if self._warnings_of_columns.allows(self.now_ms(), argument):
+            self._logger.warning("send_arrow: %s=%r names no column of the data, so none is used", argument, column)
 
     async def written(self, timeout: float | None) -> None:
         """Wait until ``acks=0`` records that count as ended have left the process: closing would drop them."""

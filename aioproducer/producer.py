@@ -378,6 +378,8 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
             timestamp: a column of timestamps of any unit, floored to milliseconds, or of integers, which are
                 milliseconds since the epoch; null means the time of the row's admission.
             topic_column: a column of the types of ``key``, holding UTF-8.
+
+                A name that no column has is allowed, but for ``value``, and logged if it is not the default.
             raise_on_error: as for ``send_many``.
         Raises:
             SendManyError: as for ``send_many``; errors number the rows from 0, over all batches of a stream.

@@ -34,6 +34,7 @@ from aioproducer import (
     TopicPartition,
 )
 from tests.reference.record_batch import PlainRecord
+from tests.unit.core import messages_of
 from tests.unit.producing_broker import ProducingBroker
 
 PATIENCE_S = 60
@@ -343,6 +344,20 @@ async def test_timestamps_are_floored(broker: ProducingBroker, configs: dict[str
             array = pa.array([moment], pa.timestamp("us")).cast(pa.timestamp(unit), safe=False)
             await producer.send_arrow("orders", pa.table({"value": ["v"], "timestamp": array}))
     assert [one.timestamp_ms for one in broker.log["orders", 0]] == [1_000_000_000_000] + [1_000_000_000_999] * 3
+
+
+async def test_a_name_that_no_column_has(broker: ProducingBroker, caplog: pytest.LogCaptureFixture) -> None:
+    """The column is not used, and the log says so once; a default name says nothing about the data."""
+    table = pa.table({"value": ["v"], "sensor": ["s"]})
+    async with producer_of(broker) as producer:
+        await producer.send_arrow("orders", table)
+        assert messages_of(caplog, "aioproducer.engine") == []
+        for _ in range(2):
+            assert (await producer.send_arrow("orders", table, key="sensr", topic_column="to")).acked == 1
+    assert messages_of(caplog, "aioproducer.engine") == [
+        "send_arrow: key='sensr' names no column of the data, so none is used",
+        "send_arrow: topic_column='to' names no column of the data, so none is used",
+    ]
 
 
 async def test_without_acknowledgements(broker: ProducingBroker) -> None:
