@@ -56,7 +56,7 @@ def familiar(error: BaseException) -> BaseException:
         return error
     try:
         twin = _as(_both(type(error), _theirs(theirs, error)), error)
-    except TypeError:  # the two can't be combined, as with exception groups
+    except TypeError:  # the two can't be combined in this version of theirs
         return error
     twin.__traceback__ = error.__traceback__
     return twin

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -124,6 +125,17 @@ def test_errors_that_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     assert familiar(foreign) is foreign
     monkeypatch.delitem(sys.modules, "aiokafka.errors")
     assert familiar(own) is own
+
+
+def test_classes_that_cannot_be_combined(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another version of aiokafka may build its classes differently; the error matters more than its twin."""
+
+    class Theirs(int):
+        """As an exception group, or an OSError, it has a memory layout of its own."""
+
+    monkeypatch.setitem(sys.modules, "aiokafka.errors", SimpleNamespace(KafkaError=Theirs))
+    error = KafkaError("for example")
+    assert familiar(error) is error
 
 
 def test_an_error_without_a_twin() -> None:

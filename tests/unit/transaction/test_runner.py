@@ -205,6 +205,13 @@ class Scene:
         (await self.asked(InitProducerIdRequest)).good(epoch(0))
         await starting
 
+    async def block(self) -> Transaction:
+        """A transaction in an ``async with`` block, whose body begins."""
+        await self.started()
+        transaction = Transaction(self.runner)
+        await transaction.__aenter__()
+        return transaction
+
     async def begun(self, *, sent: bool = True, old: bool = True) -> None:
         """A scene with an open transaction in which something was sent, and which may have timed out if it is old."""
         await self.started()
@@ -1213,9 +1220,7 @@ async def given_up(scene: Scene) -> None:
 async def test_a_block_aborts_if_its_commit_never_comes_to_its_turn(version: int) -> None:
     """Offsets that wait for a partition that may never exist: nobody would end the transaction, or begin another."""
     scene = Scene(version)
-    await scene.started()
-    transaction = Transaction(scene.runner)
-    await transaction.__aenter__()
+    transaction = await scene.block()
     question = await left_offsets(scene, version)
     scene.hurry()
     end = asyncio.create_task(transaction.__aexit__(None, None, None))
@@ -1237,9 +1242,7 @@ async def test_a_block_aborts_if_its_commit_never_comes_to_its_turn(version: int
 async def test_a_block_whose_offsets_hang_after_a_record_failed(version: int) -> None:
     """It raises the record's error, and is aborted too."""
     scene = Scene(version)
-    await scene.started()
-    transaction = Transaction(scene.runner)
-    await transaction.__aenter__()
+    transaction = await scene.block()
     question = await left_offsets(scene, version)
     scene.runner.batch_failed(RecordTooLargeError("for example"))
     scene.hurry()
@@ -1258,9 +1261,7 @@ async def test_a_block_whose_offsets_hang_after_a_record_failed(version: int) ->
 async def test_an_abort_that_never_came_to_its_turn_goes_on(version: int, cancelled: bool, taken: bool) -> None:
     """Behind offsets that hang. A block asks for it only once: else no other transaction could ever begin."""
     scene = Scene(version)
-    await scene.started()
-    transaction = Transaction(scene.runner)
-    await transaction.__aenter__()
+    transaction = await scene.block()
     question = await left_offsets(scene, version)
     error = TransactionTimeoutError("offsets")
     if not cancelled:
@@ -1340,9 +1341,7 @@ async def test_close_and_an_abort_that_goes_on(version: int, time_s: float | Non
 async def test_a_block_waits_for_a_commit_that_its_body_has_left(version: int, fails: bool) -> None:
     """A block that ends without an error is committed; if the commit fails, the block raises why, and is aborted."""
     scene = Scene(version)
-    await scene.started()
-    transaction = Transaction(scene.runner)
-    await transaction.__aenter__()
+    transaction = await scene.block()
     scene.partitions.sent()
     commit = asyncio.create_task(scene.runner.commit())
     question = await scene.asked(EndTxnRequest)
@@ -1366,9 +1365,7 @@ async def test_a_block_waits_for_a_commit_that_its_body_has_left(version: int, f
 
 async def test_a_block_aborts_if_a_commit_that_its_body_has_left_has_failed(version: int) -> None:
     scene = Scene(version)
-    await scene.started()
-    transaction = Transaction(scene.runner)
-    await transaction.__aenter__()
+    transaction = await scene.block()
     scene.partitions.sent()
     commit = asyncio.create_task(scene.runner.commit())
     question = await scene.asked(EndTxnRequest)
@@ -1386,9 +1383,7 @@ async def test_a_block_aborts_if_a_commit_that_its_body_has_left_has_failed(vers
 async def test_a_block_leaves_a_commit_alone_if_its_body_raises(version: int) -> None:
     """It goes on, and never turns into an abort."""
     scene = Scene(version)
-    await scene.started()
-    transaction = Transaction(scene.runner)
-    await transaction.__aenter__()
+    transaction = await scene.block()
     scene.partitions.sent()
     commit = asyncio.create_task(scene.runner.commit())
     question = await scene.asked(EndTxnRequest)
@@ -1532,9 +1527,7 @@ async def test_close_waits_for_a_commit(version: int) -> None:
 async def test_close_aborts(version: int) -> None:
     """A ``transaction()`` block is told, because it would not learn of it otherwise."""
     scene = Scene(version)
-    await scene.started()
-    transaction = Transaction(scene.runner)
-    await transaction.__aenter__()
+    transaction = await scene.block()
     scene.partitions.sent()
     close = asyncio.create_task(scene.runner.close(None))
     question = await scene.asked(EndTxnRequest)
@@ -1564,9 +1557,7 @@ async def left_offsets(scene: Scene, version: int) -> Question:
 async def test_close_while_a_commit_waits_for_its_turn(version: int) -> None:
     """Behind an abandoned call for offsets: closing aborts the transaction before the commit can start."""
     scene = Scene(version)
-    await scene.started()
-    transaction = Transaction(scene.runner)
-    await transaction.__aenter__()
+    transaction = await scene.block()
     question = await left_offsets(scene, version)
     close = asyncio.create_task(scene.runner.close(None))
     await turns()
@@ -1602,9 +1593,7 @@ async def test_close_waits_for_a_commit_that_was_next(version: int) -> None:
 async def test_close_waits_for_an_abort_that_was_next(version: int) -> None:
     """The offsets are given up, which spoils the transaction: the block that was about to commit it aborts it."""
     scene = Scene(version)
-    await scene.started()
-    transaction = Transaction(scene.runner)
-    await transaction.__aenter__()
+    transaction = await scene.block()
     question = await left_offsets(scene, version)
     end = asyncio.create_task(transaction.__aexit__(None, None, None))
     await turns()
@@ -1643,9 +1632,7 @@ async def test_close_while_a_call_waits_for_its_turn(version: int, call: str) ->
 
 async def test_close_without_time_to_abort(version: int) -> None:
     scene = Scene(version)
-    await scene.started()
-    transaction = Transaction(scene.runner)
-    await transaction.__aenter__()
+    transaction = await scene.block()
     await scene.runner.close(0)
     assert scene.coordinators.is_quiet
     with pytest.raises(ProducerClosedError, match="not committed"):
