@@ -71,9 +71,9 @@ class Deadline:
 
 
 def in_seconds(value: float, name: str, needed: str = "seconds are needed") -> float:
-    """A time as a float of at most LONGEST_S; if it is not a number, raises a TypeError or ValueError that names it."""
+    """A time as a float of at most LONGEST_S; if it is no number, raises a TypeError or ValueError that names it."""
     try:
-        seconds = float(min(value, LONGEST_S))
+        seconds = float(max(min(value, LONGEST_S), -LONGEST_S))  # NaN stays
     except TypeError:
         raise TypeError(f"{name} is a {type(value).__name__}; {needed}") from None
     if math.isnan(seconds):

@@ -168,8 +168,17 @@ def test_what_is_no_number(timeout: Any, error: type[Exception]) -> None:
 
 @pytest.mark.parametrize(
     ("given", "seconds"),
-    [(3, 3.0), (0.5, 0.5), (-1, -1.0), (Decimal("0.25"), 0.25), (Fraction(1, 2), 0.5), (math.inf, 1e9), (10**400, 1e9)],
-    ids=["whole", "float", "negative", "decimal", "fraction", "infinite", "huge"],
+    [
+        (3, 3.0),
+        (0.5, 0.5),
+        (-1, -1.0),
+        (Decimal("0.25"), 0.25),
+        (Fraction(1, 2), 0.5),
+        (math.inf, 1e9),
+        (10**400, 1e9),
+        (-(10**400), -1e9),
+    ],
+    ids=["whole", "float", "negative", "decimal", "fraction", "infinite", "huge", "huge and negative"],
 )
 def test_numbers_of_seconds(given: Any, seconds: float) -> None:
     """Any kind of number; longer times than a loop can wait are reduced to the longest possible one."""
