@@ -61,6 +61,16 @@ STOPPING = (
 GATHERING_S = 0.001
 """How long to wait for more rows of an Arrow stream once there are some: small batches are costly to wait for."""
 
+DEFAULT_COLUMNS = {
+    "key": "key",
+    "value": "value",
+    "headers": "headers",
+    "partition": "partition",
+    "timestamp": "timestamp",
+    "topic_column": "topic",
+}
+"""The defaults of ``Producer.send_arrow``, by argument."""
+
 
 class Feed(Protocol):
     """Hands records to the compiled core: `RecordFeed` or `ArrowFeed`."""
@@ -150,7 +160,7 @@ class BulkSend:
         feed = ArrowFeed(self._admission, self.tally, source, **columns)
         self._check()
         for argument, column in columns.items():
-            if column not in feed.names and column != argument.removesuffix("_column"):  # not the default: a name given
+            if column not in feed.names and column != DEFAULT_COLUMNS[argument]:
                 self._engine.warn_of_column(argument, column)
         try:
             if submit is None:

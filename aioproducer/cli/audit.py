@@ -20,9 +20,7 @@ from aioproducer.cli.outcome import DONE, INTERRUPTED, SOME_FAILED, CommandError
 from aioproducer.cli.spark_process import quiet_interrupts, signals_set_event, stderr_to, without_pandas_warning
 from aioproducer.cli.tables import print_table
 from aioproducer.config.producer_config import ProducerConfig
-from aioproducer.errors import (
-    ConfigError,
-)
+from aioproducer.errors import ConfigError
 from aioproducer.message_text import host_port
 from aioproducer.testing.errors import ClusterError
 

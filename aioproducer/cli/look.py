@@ -14,9 +14,7 @@ from aioproducer.cli.outcome import CommandError, one_line
 from aioproducer.cluster import brokers_of
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.doctor.topics import NotTold, topic_configs
-from aioproducer.errors import (
-    error_class,
-)
+from aioproducer.errors import error_class
 from aioproducer.message_text import excerpt, host_port, listed
 from aioproducer.metadata import Metadata
 from aioproducer.net.client import NetworkClient

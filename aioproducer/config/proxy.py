@@ -9,9 +9,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from aioproducer.config.values import PASSWORD, ConfigType
-from aioproducer.errors import (
-    ConfigError,
-)
+from aioproducer.errors import ConfigError
 from aioproducer.extras import check_package
 from aioproducer.message_text import host_port
 

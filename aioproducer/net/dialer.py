@@ -9,11 +9,7 @@ from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from aioproducer.config.producer_config import ProducerConfig
-from aioproducer.errors import (
-    AuthenticationError,
-    ConnectionLostError,
-    KafkaError,
-)
+from aioproducer.errors import AuthenticationError, ConnectionLostError, KafkaError
 from aioproducer.message_text import host_port
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.connection import Connection, not_written
@@ -100,18 +96,18 @@ class Dialer:
     @asynccontextmanager
     async def _in_time(self, limit: Limit, deadline_ms: int | None) -> AsyncIterator[None]:
         """Bound the time of the body; the TimeoutError names the config."""
-        now = self._loop.time()
-        until, config = now + limit.ms / 1000, limit.config
-        if deadline_ms is not None and deadline_ms / 1000 < until:
-            until, config = deadline_ms / 1000, "what was left of max_block_ms"
-        scope = PatientTimeout(self._loop, until * 1000)
+        now_ms = self._loop.time() * 1000
+        until_ms, config = now_ms + limit.ms, limit.config
+        if deadline_ms is not None and deadline_ms < until_ms:
+            until_ms, config = deadline_ms, "what was left of max_block_ms"
+        scope = PatientTimeout(self._loop, until_ms)
         try:
             async with scope:
                 yield
         except TimeoutError as error:
             if not scope.expired():
                 raise  # the system's own, e.g. of TCP
-            raise TimeoutError(f"not ready within {max(until - now, 0) * 1000:.0f} ms ({config})") from error
+            raise TimeoutError(f"not ready within {max(until_ms - now_ms, 0):.0f} ms ({config})") from error
 
     async def _open(self, address: str, port: int, host: str, node_id: int) -> Connection:
         return await open_connection(

@@ -9,10 +9,7 @@ from typing import TYPE_CHECKING
 from aioproducer.backoff import ExponentialBackoff
 from aioproducer.cluster import Broker
 from aioproducer.config.producer_config import ProducerConfig
-from aioproducer.errors import (
-    AuthenticationError,
-    KafkaError,
-)
+from aioproducer.errors import AuthenticationError, KafkaError
 from aioproducer.message_text import host_port
 
 if TYPE_CHECKING:

@@ -13,11 +13,7 @@ import struct
 
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.error_codes import Code
-from aioproducer.errors import (
-    AuthenticationError,
-    KafkaError,
-    TlsError,
-)
+from aioproducer.errors import AuthenticationError, KafkaError, TlsError
 from aioproducer.message_text import excerpt, host_port
 from aioproducer.net.connection import MAX_FRAME_BYTES, Connection, abort
 from aioproducer.net.route import open_stream

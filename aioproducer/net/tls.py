@@ -17,9 +17,7 @@ from contextlib import suppress
 from aioproducer.client_logger import ClientLogger
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.config.tls import allowed_suites, cipher_string, is_pkcs12, version_limits
-from aioproducer.errors import (
-    TlsError,
-)
+from aioproducer.errors import TlsError
 from aioproducer.message_text import host_port
 from aioproducer.net import pem, pkcs12
 from aioproducer.net.tls_errors import TOO_EARLY, handshake_error

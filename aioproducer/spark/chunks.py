@@ -12,6 +12,7 @@ from pyarrow import compute
 from pyspark.sql import Row
 
 from aioproducer._arrow_source import ArrowSource
+from aioproducer.bulk import DEFAULT_COLUMNS
 from aioproducer.producer import Producer
 from aioproducer.producer_internals import bulk_of
 from aioproducer.records import BatchResult, Record
@@ -21,15 +22,6 @@ from aioproducer.spark.rows import payload_bytes, records_of
 
 CHUNK_ROWS = 1_000
 """Rows per chunk of the row writer, and where each bad row must be known: one call reports at most this many."""
-
-ARROW_COLUMNS = {
-    "key": "key",
-    "value": "value",
-    "headers": "headers",
-    "partition": "partition",
-    "timestamp": "timestamp",
-    "topic_column": "topic",
-}
 
 BYTES = pyarrow.large_binary()
 
@@ -131,7 +123,7 @@ class ArrowChunk:
         """Send them; calls ``admitted`` when they are in the buffer."""
         bulk = bulk_of(producer, "a write from Spark", topic, admitted, missing=missing)
         # Taken over in this thread: pyarrow only hands out pointers, which is cheaper than a worker thread.
-        return await bulk.send_arrow(ArrowSource(self._batch), ARROW_COLUMNS, None, raise_on_error=False)
+        return await bulk.send_arrow(ArrowSource(self._batch), DEFAULT_COLUMNS, None, raise_on_error=False)
 
     def record(self, index: int) -> Record:
         """One record."""

@@ -6,11 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from aioproducer.error_codes import Code
-from aioproducer.errors import (
-    BrokerError,
-    ConnectionLostError,
-    broker_error,
-)
+from aioproducer.errors import BrokerError, ConnectionLostError, broker_error
 from aioproducer.message_text import host_port
 from aioproducer.protocol import describe_configs, list_offsets
 from aioproducer.protocol.metadata import (

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 from aioproducer.client_logger import ClientLogger
 from aioproducer.errors import KafkaError
-from aioproducer.patient_timer import LATE_MS
+from aioproducer.patient_timer import PatientTimeout
 
 SHARED = frozenset({"prepare_transaction", "commit_transaction", "abort_transaction"})
 """Calls whose outcome the next call takes over if it is the same."""
@@ -108,10 +109,10 @@ class TransactionCalls:
             tells: whether the outcome goes to the caller that made this call, or made it again.
         """
         began_ms = self._now_ms()
-        done, _ = await asyncio.wait([task], timeout=max(0, deadline_ms - began_ms) / 1000)
-        if not done and self._now_ms() >= max(deadline_ms, began_ms) + LATE_MS:  # the loop was held up
-            done, _ = await asyncio.wait([task], timeout=LATE_MS / 1000)
-        if not done:
+        with suppress(TimeoutError):
+            async with PatientTimeout(self._loop, deadline_ms):
+                await asyncio.wait([task])
+        if not task.done():
             raise self._timed_out(name, began_ms)
         if tells and self._latest is not None and self._latest[1] is task:
             self._latest = None

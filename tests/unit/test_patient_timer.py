@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import random
 
 import pytest
 
 from aioproducer.patient_timer import LATE_MS, PatientTimeout, PatientTimer
 from tests.simulation.loop import SimulatedLoop
+from tests.unit.waiting import in_virtual_time
 
 
-def fired_ms(*held_s: float, cancel_ms: int | None = None) -> list[int]:
-    """When a timer of 500 ms fires, if the loop is held up that long, once and again a moment later."""
-    loop = SimulatedLoop(random.Random(1))
-    began_ms = loop.now_ms
+def running_loop() -> SimulatedLoop:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimulatedLoop)
+    return loop
+
+
+def fired_ms(*held_s: float, after_ms: int = 500, cancel_ms: int | None = None) -> list[int]:
+    """When a timer fires, if the loop is held up that long, once and again a moment later."""
     fired: list[int] = []
 
     async def main() -> None:
-        timer = PatientTimer(loop, began_ms + 500, lambda: fired.append(loop.now_ms - began_ms))
+        loop = running_loop()
+        began_ms = loop.now_ms
+        timer = PatientTimer(loop, began_ms + after_ms, lambda: fired.append(loop.now_ms - began_ms))
         for seconds in held_s:
             loop.spend(seconds)
             await asyncio.sleep(0.001)
@@ -27,8 +33,7 @@ def fired_ms(*held_s: float, cancel_ms: int | None = None) -> list[int]:
             timer.cancel()
         await asyncio.sleep(10)
 
-    loop.run_until_complete(main())
-    loop.close()
+    in_virtual_time(main())
     return fired
 
 
@@ -51,17 +56,7 @@ def test_a_loop_that_is_blocked_all_the_time_puts_it_off_only_once() -> None:
 
 
 def test_a_time_that_has_passed_is_not_the_loop_s_fault() -> None:
-    loop = SimulatedLoop(random.Random(1))
-    began_ms = loop.now_ms
-    fired: list[int] = []
-
-    async def main() -> None:
-        PatientTimer(loop, began_ms - 10_000, lambda: fired.append(loop.now_ms - began_ms))
-        await asyncio.sleep(10)
-
-    loop.run_until_complete(main())
-    loop.close()
-    (at_ms,) = fired
+    (at_ms,) = fired_ms(after_ms=-10_000)
     assert at_ms <= 3
 
 
@@ -76,9 +71,8 @@ def test_a_cancelled_one_never_fires(held_s: float) -> None:
 
 @pytest.mark.parametrize("held_s", [0, 2])
 def test_a_block_that_takes_too_long(held_s: float) -> None:
-    loop = SimulatedLoop(random.Random(1))
-
-    async def main() -> int:
+    async def main() -> None:
+        loop = running_loop()
         began_ms = loop.now_ms
         scope = PatientTimeout(loop, began_ms + 500)
 
@@ -90,20 +84,18 @@ def test_a_block_that_takes_too_long(held_s: float) -> None:
         with pytest.raises(TimeoutError):
             await block()
         assert scope.expired()
-        return loop.now_ms - began_ms
+        expected_ms = 2_000 + LATE_MS if held_s else 500
+        assert expected_ms <= loop.now_ms - began_ms <= expected_ms + 3
 
-    at_ms = loop.run_until_complete(main())
-    loop.close()
-    expected_ms = 2_000 + LATE_MS if held_s else 500
-    assert expected_ms <= at_ms <= expected_ms + 3
+    in_virtual_time(main())
 
 
 @pytest.mark.parametrize("limit_ms", [500, None])
 def test_a_block_that_was_held_up_and_ends_in_time(limit_ms: int | None) -> None:
     """What it waits for came while the loop was held up, and is read some turns later."""
-    loop = SimulatedLoop(random.Random(1))
 
     async def main() -> None:
+        loop = running_loop()
         scope = PatientTimeout(loop, None if limit_ms is None else loop.now_ms + limit_ms)
         async with scope:
             loop.spend(2)
@@ -111,6 +103,4 @@ def test_a_block_that_was_held_up_and_ends_in_time(limit_ms: int | None) -> None
         assert not scope.expired()
         await asyncio.sleep(10)
 
-    loop.run_until_complete(main())
-    assert loop.errors == []
-    loop.close()
+    in_virtual_time(main())
