@@ -107,7 +107,10 @@ ReportingInterval = Annotated[
 ]
 Live = Annotated[bool, typer.Option(help="Show live bars on a terminal.")]
 PrintMetrics = Annotated[bool, typer.Option("--print-metrics", help="Show the producer's metrics too.")]
-JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the full report to this file.")]
+JsonFile = Annotated[
+    Path | None,
+    typer.Option("--json", metavar="FILE", help="Write the full report to this file; to standard output with -."),
+]
 PictureFile = Annotated[
     Path | None, typer.Option("--picture", metavar="FILE", help="Draw the report as a .svg, .png or .pdf file.")
 ]

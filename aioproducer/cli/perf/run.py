@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -108,7 +109,8 @@ class _Run:
         self._options = options
         self._producer = producer
         self._transactional = transactional
-        self._console = Console(highlight=False, soft_wrap=True)
+        self._json_is_output = options.json_file is not None and _is_standard_output(options.json_file)
+        self._console = Console(stderr=self._json_is_output, highlight=False, soft_wrap=True)
         self._signal: Signals | None = None
         self._task: asyncio.Task[Any] | None = None
         many = options.mode is Mode.SEND_MANY
@@ -223,7 +225,9 @@ class _Run:
         if result.metrics is not None:
             for name, value in sorted(_flat(result.metrics)):
                 self._console.print(f"{name:<80} {value:.3f}", markup=False)
-        told = _saved(options.json_file, _write_json, result)
+        if self._json_is_output:
+            print(_as_json(result))
+        told = self._json_is_output or _saved(options.json_file, _write_json, result)
         drawn = _saved(options.picture_file, picture.draw, result)
         if result.trouble is not None:
             self._console.print(f"ended early: {result.trouble}", markup=False)
@@ -244,8 +248,19 @@ def _saved(file: Path | None, write: Callable[[Path, report.Result], None], resu
     return True
 
 
+def _is_standard_output(file: Path) -> bool:
+    """Whether it is ``-``, or a name such as /dev/stdout for what standard output goes to."""
+    with suppress(OSError):
+        return str(file) == "-" or os.path.samestat(file.stat(), os.fstat(1))
+    return False
+
+
 def _write_json(file: Path, result: report.Result) -> None:
-    file.write_text(json.dumps(result.as_dict(), indent=2) + "\n")
+    file.write_text(_as_json(result) + "\n")
+
+
+def _as_json(result: report.Result) -> str:
+    return json.dumps(result.as_dict(), indent=2)
 
 
 def _flat(metrics: Mapping[str, Any], prefix: str = "") -> list[tuple[str, float]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+import subprocess
 import sys
 from pathlib import Path
 
@@ -114,6 +115,21 @@ def test_options_that_are_not_usable(arguments: tuple[str, ...], said: str) -> N
     result = perf(*arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     assert said in result.stderr
+
+
+@pytest.mark.parametrize("name", ["-", "/dev/stdout"])
+def test_a_report_on_standard_output_is_alone_there(name: str, tmp_path: Path) -> None:
+    """For ``| jq``, or for a file that would else begin with the summary, or lose it."""
+    told = tmp_path / "run.json"
+    command = [Path(sys.executable).with_name("aioproducer"), "perf", "--topic", "t", "--num-records", "500"]
+    command += ["--record-size", "50", "--print-metrics", "--json", name]
+    with FakeCluster() as cluster, told.open("w") as stdout:
+        command += ["--bootstrap", cluster.bootstrap_servers]
+        finished = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    assert finished.returncode == 0
+    assert finished.stderr.startswith("500 sent, 500 acked")
+    assert json.loads(told.read_text())["acked"] == 500
+    assert list(tmp_path.iterdir()) == [told]
 
 
 def test_a_report_that_can_not_be_written_is_told_after_the_others(tmp_path: Path) -> None:
