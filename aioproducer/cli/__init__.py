@@ -8,6 +8,8 @@ import io
 import os
 import sys
 
+from aioproducer.cli.outcome import drop_output
+
 _NEEDED = ("typer", "rich")
 
 
@@ -32,7 +34,7 @@ def main() -> None:
         print("aioproducer: interrupted", file=sys.stderr)
         raise SystemExit(130) from None
     except OSError as error:
-        _drop_output()
+        drop_output()
         if error.errno != errno.EPIPE:  # else the reader has had enough, like `head`
             where = f"{error.filename}: " if error.filename is not None else ""
             print(f"aioproducer: {where}{error.strerror or error}", file=sys.stderr)
@@ -56,8 +58,3 @@ def _fill_standard_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8", errors="backslashreplace"))  # noqa: SIM115
-
-
-def _drop_output() -> None:
-    """Discard unwritable output, so that Python does not try again at exit and report the error once more."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

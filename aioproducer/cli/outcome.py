@@ -1,8 +1,10 @@
-"""How a command ends: exit codes, and errors as one line instead of a traceback."""
+"""How a command ends: exit codes, errors as one line instead of a traceback, and output that nobody takes."""
 
 from __future__ import annotations
 
 import importlib.util
+import os
+import sys
 from collections.abc import Mapping
 
 DONE = 0
@@ -32,6 +34,11 @@ def one_line(error: BaseException) -> str:
     """An error's text, lines joined; its type's name if it has no text."""
     lines = [line.strip() for line in str(error).splitlines()]
     return " ".join(line for line in lines if line) or type(error).__name__
+
+
+def drop_output() -> None:
+    """Discard unwritable output, so that Python does not try again at exit and report the error once more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def require(modules: Mapping[str, str], extra: str) -> None:

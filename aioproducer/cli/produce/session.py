@@ -15,7 +15,7 @@ from rich.console import Console
 
 from aioproducer import KafkaError, Producer
 from aioproducer.cli.loop import run_in_loop, signals_to
-from aioproducer.cli.outcome import DONE, SOME_FAILED, CommandError, one_line
+from aioproducer.cli.outcome import DONE, SOME_FAILED, CommandError, drop_output, one_line
 from aioproducer.cli.produce.job import Counts
 from aioproducer.cli.produce.progress import Amount, show_progress
 from aioproducer.cli.produce.rejects import Rejects
@@ -88,7 +88,7 @@ class _Session:
             except asyncio.CancelledError:
                 if self._signal is None:
                     raise
-                print("interrupted before anything was sent", file=sys.stderr)
+                _tell("interrupted before anything was sent")
                 return 128 + self._signal
             finally:
                 await self._producer.close(timeout=0)
@@ -126,20 +126,31 @@ class _Session:
 
     def _summarize(self, work: Work, rejects: Rejects, took_s: float) -> None:
         counts = work.counts
-        print(
+        told = (
             f"read {counts.read}, acked {counts.acked}, failed {counts.failed}, rejected {counts.rejected} "
             f"in {took_s:.2f} s ({counts.acked / took_s:.0f} records/s)"
         )
+        try:
+            print(told, flush=True)
+        except OSError:
+            drop_output()
+            _tell(told)
         if rejects.problem is not None:
-            print(f"aioproducer: rejects are missing from {rejects.path}: {rejects.problem}", file=sys.stderr)
+            _tell(f"aioproducer: rejects are missing from {rejects.path}: {rejects.problem}")
         elif rejects.count:
-            print(f"rejects and their reasons: {rejects.path}", file=sys.stderr)
+            _tell(f"rejects and their reasons: {rejects.path}")
         if work.trouble is not None:
-            print(f"aioproducer: stopped after {work.place}: {work.trouble}", file=sys.stderr)
+            _tell(f"aioproducer: stopped after {work.place}: {work.trouble}")
         if self._signal is not None:
-            print(f"interrupted after {work.place}", file=sys.stderr)
+            _tell(f"interrupted after {work.place}")
 
     def _exit_code(self, work: Work) -> int:
         if self._signal is not None:
             return 128 + self._signal
         return DONE if work.counts.acked == work.counts.read and work.trouble is None else SOME_FAILED
+
+
+def _tell(text: str) -> None:
+    """Print to standard error, if it can be written: the exit code is about the rows, and does not depend on that."""
+    with suppress(OSError):
+        print(text, file=sys.stderr)
