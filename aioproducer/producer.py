@@ -537,9 +537,9 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
         """``async with producer.transaction():`` begins a transaction, and commits it, or aborts it if the body raises.
 
         Cancellation of the body counts as raising. A transaction that the body itself committed, aborted or prepared is
-        left as it is; but a commit that the body has left behind, or that another task waits for, is waited for. If the
-        commit fails, the transaction is aborted and the error raised; also if the commit can't begin within
-        ``max_block_ms``, because a call for offsets that the body has left behind still waits.
+        left as it is; but a commit or preparation that the body has left behind, or that another task waits for, is
+        waited for. If the commit fails, the transaction is aborted and the error raised; also if the commit can't begin
+        within ``max_block_ms``, because a call for offsets that the body has left behind still waits.
 
         Raises:
             TransactionAbortedError: at the end of the body, if the commit could not begin.

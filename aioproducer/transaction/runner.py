@@ -254,7 +254,9 @@ class TransactionRunner:
         return prepared
 
     async def commit(self, *, or_abort: bool = False) -> None:
-        """Commit; with ``or_abort`` a transaction that can't be committed is aborted before the error is raised."""
+        """Commit; with ``or_abort``, as at the end of a block, a transaction that can't be committed is aborted before
+        the error is raised, and one that was prepared while this call waited for its turn is left as it is.
+        """
         deadline_ms = self._deadline_ms()
         number = self.number
         try:
@@ -266,6 +268,8 @@ class TransactionRunner:
         try:
             if same is not None:
                 same.result()
+                return
+            if or_abort and self.states.state is TransactionState.PREPARED:
                 return
             self.states.call("commit_transaction")
         except KafkaError:

@@ -1380,6 +1380,46 @@ async def test_a_block_aborts_if_a_commit_that_its_body_has_left_has_failed(vers
     assert scene.state is S.READY
 
 
+@pytest.mark.parametrize("behind_offsets", [False, True])
+async def test_a_block_leaves_what_another_task_prepares_meanwhile(version: int, behind_offsets: bool) -> None:
+    """Whether it is committed is for another process to decide. The block waits for the end of the call."""
+    scene = Scene(version)
+    transaction = await scene.block()
+    scene.partitions.sent()
+    offsets = await left_offsets(scene, version) if behind_offsets else None
+    prepare = asyncio.create_task(scene.runner.prepare())
+    await turns()
+    end = asyncio.create_task(transaction.__aexit__(None, None, None))
+    await turns()
+    if offsets is not None:
+        offsets.good(TxnOffsetCommitResponse(topics=[]))
+    question = await scene.asked(DescribeTransactionsRequest)
+    assert not end.done()
+    question.good(described(scene))
+    await end
+    assert (await prepare).started_ms == 77
+    assert scene.state is S.PREPARED
+    assert scene.coordinators.is_quiet
+
+
+async def test_a_block_aborts_if_another_task_prepares_in_vain(version: int) -> None:
+    scene = Scene(version)
+    transaction = await scene.block()
+    scene.partitions.sent()
+    prepare = asyncio.create_task(scene.runner.prepare())
+    question = await scene.asked(DescribeTransactionsRequest)
+    end = asyncio.create_task(transaction.__aexit__(None, None, None))
+    await turns()
+    question.bad(TransactionAbortableError("for example"), abortable=True)
+    abort = await scene.asked(EndTxnRequest)
+    assert not abort.request.committed
+    abort.good(ended(1))
+    for call in (prepare, end):
+        with pytest.raises(TransactionAbortableError):
+            await call
+    assert scene.state is S.READY
+
+
 async def test_a_block_leaves_a_commit_alone_if_its_body_raises(version: int) -> None:
     """It goes on, and never turns into an abort."""
     scene = Scene(version)
