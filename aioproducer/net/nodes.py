@@ -131,8 +131,8 @@ class Nodes:
         node.give_up()
 
     def _forget_if_gone(self, node: Node) -> None:
-        if node.gone and node.connection is None and self.by_id.get(node.node_id) is node:
-            del self.by_id[node.node_id]
+        if node.gone and node.connection is None:
+            self.by_id.pop(node.node_id, None)  # giving up an idle connection ends it, and comes here too
 
     # --- which node to ask --------------------------------------------------------------------------------------------
 
