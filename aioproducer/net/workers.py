@@ -87,7 +87,12 @@ def _started(loop: asyncio.AbstractEventLoop, function: Callable[..., T], *argum
     try:
         return loop.run_in_executor(None, function, *arguments)
     except RuntimeError as error:
-        raise KafkaError(f"no worker thread: {error}") from error
+        raise no_thread(error) from error
+
+
+def no_thread(error: RuntimeError) -> KafkaError:
+    """The error of an attempt to connect for which no thread could be started."""
+    return KafkaError(f"no worker thread: {error}")
 
 
 @contextmanager

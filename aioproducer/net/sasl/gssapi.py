@@ -18,7 +18,7 @@ from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import AuthenticationError, ConnectionLostError, KafkaError
 from aioproducer.message_text import excerpt
 from aioproducer.net.sasl.mechanism import Exchange
-from aioproducer.net.workers import in_own_thread, in_worker
+from aioproducer.net.workers import in_own_thread, in_worker, no_thread
 
 KDC_UNREACHABLE = 0x96C73A9C
 """KRB5_KDC_UNREACH, in MIT's and Heimdal's Kerberos alike: no KDC answered, which may be transient."""
@@ -55,7 +55,7 @@ class Gssapi:
             try:
                 job = in_own_thread(self._loop, "aioproducer ticket", self._begun, host)
             except RuntimeError as error:
-                raise KafkaError(f"no worker thread: {error}") from error
+                raise no_thread(error) from error
         try:
             await asyncio.wait([job])
         except asyncio.CancelledError:
