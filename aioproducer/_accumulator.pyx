@@ -592,7 +592,6 @@ cdef class RecordAccumulator:
         cdef bytes key, value
         if batch.state != IN_FLIGHT or batch.failed_early:
             raise ValueError(f"only a batch in flight whose Deliveries are pending can be split, not {batch!r}")
-        self.land(batch)
         self.learn_limit(batch, now_ms)
         limit = self.piece_limit(batch)
         for delta, key, value, headers in split_records(plain, batch.result.record_count):
@@ -610,10 +609,12 @@ cdef class RecordAccumulator:
         batch.queue.topic.compression_ratio = max(
             1.0, batch.wire_size() / <double>max(1, batch.size_bytes)
         )
+        left = list(pieces)
         batch.result.split_into(results)
+        self.land(batch)    # no earlier: if memory is short, the batch is still in flight
         batch.state = ENDED
         batch.release()
-        batch.pieces = list(pieces)
+        batch.pieces = left
         for item in pieces:
             batch.queue.insert(<ProducerBatch>item)
         self.mark_ready(batch.queue)

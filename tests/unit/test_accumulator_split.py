@@ -25,6 +25,7 @@ from tests.unit.core import (
     put,
     read,
     split,
+    without_allocation,
 )
 
 NOW = 1000
@@ -319,6 +320,33 @@ def test_only_what_is_in_flight_can_be_split() -> None:
         accumulator.split(batch, plain, NOW)
     accumulator.release(batch)
     assert not accumulator.has_live_batches()
+
+
+# The first that is not needed for the split itself is the pool's, for a block that comes back.
+@pytest.mark.filterwarnings("ignore:.*BufferPool.give_back:pytest.PytestUnraisableExceptionWarning")
+def test_a_batch_that_can_not_be_split_for_want_of_memory_is_in_flight() -> None:
+    """At whichever allocation: it ends as any other, and is no longer counted as in flight then."""
+
+    def fails_at(allocation: int) -> bool:
+        accumulator = make_accumulator()
+        batch, deliveries = filled(accumulator, 20, now_ms=NOW)
+        plain = bytes(batch.contents())
+        try:
+            without_allocation(allocation, lambda: accumulator.split(batch, plain, NOW))
+        except MemoryError:
+            assert batch.in_flight
+            assert accumulator.in_flight_batches == 1
+            fail(accumulator, batch)
+            assert accumulator.in_flight_batches == 0
+            assert all(delivery.done() for delivery in deliveries)
+            assert not accumulator.has_live_batches()
+            return True
+        return False
+
+    allocation = 1
+    while fails_at(allocation):
+        allocation += 1
+    assert allocation > 20
 
 
 def test_the_memory_of_pieces_goes_back_to_the_system() -> None:
