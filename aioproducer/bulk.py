@@ -447,7 +447,9 @@ async def _closing(records: Iterable[Any] | AsyncIterable[Any], admission: Await
                 records.close()
             elif isinstance(records, AsyncGenerator) and not isinstance(error, GeneratorExit):  # no await then
                 await records.aclose()
-        except Exception as failure:
+        except (Exception, asyncio.CancelledError) as failure:
+            if is_own_cancellation(failure):
+                raise
             first.add_note(f"closing the generator of the records failed too: {failure!r}")
         raise
 
