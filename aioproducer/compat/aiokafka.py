@@ -27,7 +27,7 @@ from aioproducer import (
 from aioproducer import RecordMetadata as OwnMetadata
 from aioproducer.compat.aiokafka_batch import BatchBuilder, whole
 from aioproducer.compat.aiokafka_errors import familiar, raising_familiar
-from aioproducer.config.values import with_ports
+from aioproducer.config.values import ACKS, with_ports
 from aioproducer.errors import DeliveryErrors, KafkaError, RecordTooLargeError, SerializationError
 from aioproducer.transaction.block import Transaction
 
@@ -144,7 +144,7 @@ class AIOKafkaProducer:
                 sasl_oauth_token_provider,
             )  # fmt: skip
         self.native: Producer = Producer(**{name: whole(value) for name, value in configs.items()})
-        self._acks = acks
+        self._is_acknowledged = ACKS.parse(whole(acks)) != 0
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer
         self._max_batch_size = max_batch_size
@@ -233,7 +233,7 @@ class AIOKafkaProducer:
         record = self._record(value, key, partition, timestamp_ms, headers)
         with raising_familiar():
             own = await self.native.send(topic, **record)
-        return None if self._acks == 0 else _metadata(own)
+        return _metadata(own) if self._is_acknowledged else None
 
     def _record(
         self,
@@ -260,7 +260,7 @@ class AIOKafkaProducer:
         if error is not None:
             future.set_exception(familiar(error))
         else:
-            future.set_result(None if self._acks == 0 else _metadata(delivery.result()))
+            future.set_result(_metadata(delivery.result()) if self._is_acknowledged else None)
 
     # --- batches ------------------------------------------------------------------------------------------------------
 

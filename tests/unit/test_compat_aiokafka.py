@@ -351,6 +351,14 @@ def test_acks_are_of_all_replicas_where_exactly_once_needs_it(
     assert config.connections_max_idle_ms == 540_000
 
 
+@pytest.mark.parametrize("acks", [0, "0"])
+async def test_without_acknowledgement_there_is_no_place(fake_kafka_cluster: FakeCluster, acks: int | str) -> None:
+    """Also where the environment gives the config, as a str."""
+    async with AIOKafkaProducer(bootstrap_servers=fake_kafka_cluster.bootstrap_servers, acks=acks) as producer:
+        assert await producer.send_and_wait("orders", b"value") is None
+        assert await (await producer.send("orders", b"value")) is None
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
