@@ -167,7 +167,9 @@ class RecordPreparation:
     async def _closing(self, bound: BoundSerializer) -> None:
         try:
             await bound.close()
-        except Exception:
+        except (Exception, asyncio.CancelledError) as error:
+            if is_own_cancellation(error):
+                raise
             self._logger.warning("serializer %s.close raised", type(bound).__name__, exc_info=True)
 
     def serialize_nowait(self, record: Record) -> tuple[bytes | None, bytes | None]:

@@ -496,8 +496,9 @@ def test_interceptors_hear_the_end() -> None:
 class Bindable:
     """A serializer that is bound to its use, and has to fetch something first."""
 
-    def __init__(self, adds_headers: bool = False) -> None:
+    def __init__(self, adds_headers: bool = False, failure: BaseException | None = None) -> None:
         self.adds_headers = adds_headers
+        self.failure = failure or RuntimeError("twice")
         self.uses: list[tuple[bool, int]] = []
         self.closed = 0
 
@@ -514,7 +515,7 @@ class Bindable:
     async def close(self) -> None:
         self.closed += 1
         if self.closed > 1:
-            raise RuntimeError("twice")
+            raise self.failure
 
 
 async def test_bound_serializers() -> None:
@@ -532,9 +533,10 @@ async def test_bound_serializers() -> None:
     assert adding.serializers_at_once is None
 
 
-async def test_closing_bound_serializers(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("failure", [RuntimeError("twice"), asyncio.CancelledError("of a task that it awaits")])
+async def test_closing_bound_serializers(failure: BaseException, caplog: pytest.LogCaptureFixture) -> None:
     """Each use is closed; one that fails is logged and does not stop the others."""
-    serializer, other = Bindable(), Bindable()
+    serializer, other = Bindable(failure=failure), Bindable(failure=failure)
     prepared = preparation(key_serializer=serializer, value_serializer=other)
     for closing in prepared.closing_serializers().values():
         await closing
