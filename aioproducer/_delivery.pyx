@@ -17,6 +17,7 @@ import cython
 from asyncio import InvalidStateError, _get_running_loop, get_running_loop
 from contextvars import Context
 from copy import copy
+from functools import partial
 
 from cpython.contextvars cimport PyContext_CopyCurrent
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
@@ -33,11 +34,11 @@ from aioproducer.errors import WrongLoopError
 
 cdef extern from *:
     """
-    /* Whether it is an async def, or a method that is one; what else may return an awaitable is not looked at. */
+    /* Whether it is an async def, or a method that is one; -1 if it is no function of Python's. */
     static inline int aiop_is_async(PyObject* fn) {
         if (PyMethod_Check(fn)) fn = PyMethod_GET_FUNCTION(fn);
-        if (!PyFunction_Check(fn)) return 0;
-        return ((PyCodeObject*)PyFunction_GET_CODE(fn))->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR);
+        if (!PyFunction_Check(fn)) return -1;
+        return (((PyCodeObject*)PyFunction_GET_CODE(fn))->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0;
     }
     """
     int aiop_is_async(object fn) noexcept
@@ -351,8 +352,8 @@ cdef class Delivery:
             WrongLoopError: called outside the producer's loop or thread.
         """
         cdef ProduceRequestResult owner = self.settled()
-        if not callable(fn) or aiop_is_async(fn):
-            refuse_callback(fn)
+        if aiop_is_async(fn):
+            check_callback(fn)
         if context is not None and not isinstance(context, Context):
             raise TypeError(f"add_done_callback(context=...): a contextvars.Context, not {type(context).__name__}")
         if aiop_running_loop() != <PyObject*>owner.ledger.loop:
@@ -384,13 +385,20 @@ cdef class Delivery:
         return f"<Delivery {owner.topic}-{owner.partition} {state}>"
 
 
-cdef int refuse_callback(fn) except -1:
+cdef int check_callback(fn) except -1:
+    """Refuse what is not callable, or is async: also the function of a partial, and an object's `__call__`."""
     if not callable(fn):
         raise TypeError(f"add_done_callback(fn): a function of the Delivery, not {type(fn).__name__}")
-    raise TypeError(
-        f"add_done_callback(fn): {fn.__qualname__} is async, but done callbacks are not awaited: "
-        "give a plain function, which may create a task"
-    )
+    while isinstance(fn, partial):
+        fn = fn.func
+    if aiop_is_async(fn) < 0:
+        fn = type(fn).__call__
+    if aiop_is_async(fn) > 0:
+        raise TypeError(
+            f"add_done_callback(fn): {fn.__qualname__} is async, but done callbacks are not awaited: "
+            "give a plain function, which may create a task"
+        )
+    return 0
 
 
 cdef int check_loop(loop) except -1:

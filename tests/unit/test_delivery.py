@@ -512,6 +512,9 @@ class Handler:
     async def ended(self, delivery: Delivery) -> None:
         """As a request handler's method would be."""
 
+    async def __call__(self, delivery: Delivery) -> None:
+        """The object is a handler itself."""
+
 
 async def ended(delivery: Delivery) -> None:
     """What is not awaited never runs."""
@@ -529,6 +532,10 @@ async def ended_in_steps(delivery: Delivery) -> AsyncIterator[None]:
         (ended, r"add_done_callback\(fn\): ended is async, but .* give a plain function, which may create a task"),
         (ended_in_steps, r"add_done_callback\(fn\): ended_in_steps is async"),
         (Handler().ended, r"add_done_callback\(fn\): Handler\.ended is async"),
+        (Handler(), r"add_done_callback\(fn\): Handler\.__call__ is async"),
+        (functools.partial(ended), r"add_done_callback\(fn\): ended is async"),
+        (functools.partial(functools.partial(Handler().ended)), r"add_done_callback\(fn\): Handler\.ended is async"),
+        (functools.partial(Handler()), r"add_done_callback\(fn\): Handler\.__call__ is async"),
     ],
 )
 async def test_what_can_not_be_a_callback(accumulator: RecordAccumulator, fn: Any, message: str) -> None:
