@@ -15,6 +15,7 @@ from collections import deque
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
+from libc.stdint cimport INT32_MAX, INT64_MAX
 from libc.string cimport memcmp, memcpy, memset
 
 from aioproducer._arrow_columns cimport bytes_column, headers_column, integer_column, name_of, timestamp_column
@@ -26,16 +27,6 @@ from aioproducer._varint cimport put_varint
 from aioproducer._arrow_source import CorruptArrowError
 from aioproducer.errors import KafkaError, RecordTooLargeError, SerializationError
 from aioproducer.records import Record
-
-cdef extern from *:
-    """
-    #include <stdint.h>
-    """
-    const int64_t INT64_MAX
-    const int32_t INT32_MAX
-
-cdef extern from "Python.h":
-    object PyUnicode_DecodeUTF8(const char* data, Py_ssize_t size, const char* errors)
 
 cdef enum:
     STRIDE = 16             # rows between two clock reads
@@ -319,7 +310,7 @@ cdef class ArrowFeed:
                 raise SerializationError(f"column {self.headers.name!r}: a header of a record has no name")
             if not is_ascii(data, size):
                 try:
-                    PyUnicode_DecodeUTF8(data, size, NULL)
+                    data[:size].decode("utf-8")
                 except UnicodeDecodeError:
                     raise SerializationError(f"column {self.headers.name!r}: a header name is not UTF-8") from None
         self.make_room(used[0] + VARINT_BYTES + max(size, 0))

@@ -10,21 +10,11 @@ Source: the Arrow columnar format, the Arrow C data interface (format strings).
 import cython
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport int8_t, int16_t, uint16_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int8_t, int16_t, uint16_t
 from libc.string cimport memcpy
 
 from aioproducer._arrow_source import CorruptArrowError
 from aioproducer.errors import RecordTooLargeError, SerializationError
-
-cdef extern from *:
-    """
-    #include <stdint.h>
-    """
-    const int64_t INT64_MAX
-    const int32_t INT32_MAX
-
-cdef extern from "Python.h":
-    object PyUnicode_DecodeUTF8(const char* data, Py_ssize_t size, const char* errors)
 
 cdef const char* NOTHING = ""
 
@@ -374,6 +364,6 @@ cdef class Column:
         if not self.is_text:
             return PyBytes_FromStringAndSize(data, size)
         try:
-            return PyUnicode_DecodeUTF8(data, size, NULL)
+            return data[:size].decode("utf-8")
         except UnicodeDecodeError:
             raise SerializationError(f"column {self.name!r} is {self.type_name}, and a row is not UTF-8") from None

@@ -10,17 +10,11 @@ Source: the Arrow C data and stream interfaces, the Arrow PyCapsule interface.
 import cython
 
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
-from libc.stdint cimport uint8_t, uint64_t
+from libc.stdint cimport UINT64_MAX, uint8_t, uint64_t
 from libc.string cimport memcpy
 
 from aioproducer.errors import SerializationError
 from aioproducer.message_text import excerpt
-
-cdef extern from *:
-    """
-    #include <stdint.h>
-    """
-    const uint64_t UINT64_MAX
 
 
 class CorruptArrowError(SerializationError):

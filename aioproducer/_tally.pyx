@@ -15,17 +15,12 @@ from copy import copy
 from operator import itemgetter
 
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
+from libc.stdint cimport INT64_MAX
 
 from aioproducer.records import MAX_ERRORS, BatchResult, TopicPartition
 
 cdef enum:
     MAX_FAILURES = 1000     # failed batches listed one by one; records of further ones join the last
-
-cdef extern from *:
-    """
-    #include <stdint.h>
-    """
-    const int64_t INT64_MAX
 
 
 @cython.final
