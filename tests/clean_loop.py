@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -20,9 +21,15 @@ async def clean_loop(request: pytest.FixtureRequest) -> AsyncIterator[None]:
     patience_s = HANGING_S * (10 if request.node.get_closest_marker("slow") else 1)
 
     def give_up() -> None:
+        nonlocal watchdog
+        watchdog = loop.call_later(patience_s, give_up)  # a fixture may hang after its test has
+        if os.environ["PYTEST_CURRENT_TEST"].endswith("(teardown)"):
+            # A CancelledError from a fixture would keep pytest from tearing down the others, and confuse later tests;
+            # that the loop was stopped before the fixture has ended is an Exception.
+            loop.stop()
         for task in asyncio.all_tasks() - before:
             task.print_stack()
-            task.cancel(f"the test hangs since {patience_s} s")
+            loop.call_soon(task.cancel, f"the test hangs since {patience_s} s")
 
     watchdog = loop.call_later(patience_s, give_up)
     reports: list[dict[str, Any]] = []
