@@ -1198,10 +1198,7 @@ async def test_max_block_ms_passes_while_the_end_of_a_failed_producer_is_not_kno
     """EndTxn was sent, whatever else has failed since."""
     scene = Scene(version)
     await scene.begun()
-    commit = asyncio.create_task(scene.runner.commit())
-    question = await scene.asked(EndTxnRequest)
-    commit.cancel()
-    await asyncio.wait([commit])
+    question = await left_commit(scene)
     scene.runner.failed(ProducerFailedError("a task has ended"))
     scene.hurry()
     with pytest.raises(TransactionTimeoutError) as raised:
@@ -1295,10 +1292,7 @@ async def test_a_commit_behind_an_abort_that_goes_on(version: int) -> None:
     scene = Scene(version)
     await scene.begun()
     question = await left_offsets(scene, version)
-    abort = asyncio.create_task(scene.runner.abort())
-    await turns()
-    abort.cancel()
-    await asyncio.wait([abort])
+    await left_abort(scene)
     commit = asyncio.create_task(scene.runner.commit())
     await turns()
     question.good(TxnOffsetCommitResponse(topics=[]))
@@ -1317,10 +1311,7 @@ async def test_close_and_an_abort_that_goes_on(version: int, time_s: float | Non
     scene = Scene(version)
     await scene.begun()
     question = await left_offsets(scene, version)
-    abort = asyncio.create_task(scene.runner.abort())
-    await turns()
-    abort.cancel()
-    await asyncio.wait([abort])
+    await left_abort(scene)
     close = asyncio.create_task(scene.runner.close(time_s))
     await turns()
     if time_s == 0:
@@ -1343,9 +1334,7 @@ async def test_a_block_waits_for_a_commit_that_its_body_has_left(version: int, f
     scene = Scene(version)
     transaction = await scene.block()
     scene.partitions.sent()
-    commit = asyncio.create_task(scene.runner.commit())
-    question = await scene.asked(EndTxnRequest)
-    commit.cancel()
+    question = await left_commit(scene)
     end = asyncio.create_task(transaction.__aexit__(None, None, None))
     await turns()
     assert not end.done()
@@ -1367,9 +1356,7 @@ async def test_a_block_aborts_if_a_commit_that_its_body_has_left_has_failed(vers
     scene = Scene(version)
     transaction = await scene.block()
     scene.partitions.sent()
-    commit = asyncio.create_task(scene.runner.commit())
-    question = await scene.asked(EndTxnRequest)
-    commit.cancel()
+    question = await left_commit(scene)
     question.bad(TransactionAbortableError("for example"), abortable=True)
     await turns()
     assert scene.state is S.ABORTABLE_ERROR
@@ -1425,9 +1412,7 @@ async def test_a_block_leaves_a_commit_alone_if_its_body_raises(version: int) ->
     scene = Scene(version)
     transaction = await scene.block()
     scene.partitions.sent()
-    commit = asyncio.create_task(scene.runner.commit())
-    question = await scene.asked(EndTxnRequest)
-    commit.cancel()
+    question = await left_commit(scene)
     await transaction.__aexit__(ValueError, ValueError("in the body"), None)
     assert scene.state is S.COMMITTING
     question.good(ended(1))
@@ -1594,6 +1579,23 @@ async def left_offsets(scene: Scene, version: int) -> Question:
     return question
 
 
+async def left_commit(scene: Scene) -> Question:
+    """Commit and abandon the call, which goes on; the next call waits for the answer."""
+    commit = asyncio.create_task(scene.runner.commit())
+    question = await scene.asked(EndTxnRequest)
+    commit.cancel()
+    await asyncio.wait([commit])
+    return question
+
+
+async def left_abort(scene: Scene) -> None:
+    """Abort, and abandon the call while it waits for its turn."""
+    abort = asyncio.create_task(scene.runner.abort())
+    await turns()
+    abort.cancel()
+    await asyncio.wait([abort])
+
+
 async def test_close_while_a_commit_waits_for_its_turn(version: int) -> None:
     """Behind an abandoned call for offsets: closing aborts the transaction before the commit can start."""
     scene = Scene(version)
@@ -1746,10 +1748,7 @@ async def test_a_call_that_was_left_is_cut_short(version: int, next_call: str) -
     """Its outcome is unknown: "nothing to abort" would sound like a commit."""
     scene = Scene(version)
     await scene.begun()
-    commit = asyncio.create_task(scene.runner.commit())
-    await scene.asked(EndTxnRequest)
-    commit.cancel()
-    await asyncio.wait([commit])
+    await left_commit(scene)
     call = asyncio.create_task(cast(Coroutine[Any, Any, Any], CALLS[next_call](scene)))
     await turns()
     scene.runner.cut_short()
