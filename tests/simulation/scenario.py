@@ -8,6 +8,14 @@ from typing import Any, TypeVar
 
 CODECS = ("none", "none", "none", "lz4", "gzip", "zstd", "snappy")
 VERSIONS = ("4.3", "4.3", "4.3", "4.3", "3.9", "3.9", "2.8", "2.1", "0.11")
+FAST = {
+    "linger_ms": 0,
+    "buffer_memory": 200_000,
+    "max_request_size": 1_048_576,
+    "reconnect_backoff_ms": 5,
+    "reconnect_backoff_max_ms": 20,
+}
+"""Configs with which batches and connections follow one another quickly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,18 +129,14 @@ def fitting(scenario: AnyScenario) -> AnyScenario:
 
 def crowd(scenario: Scenario, rng: random.Random) -> Scenario:
     """The same scenario with few partitions: many small batches in flight, retried until they succeed."""
-    configs = scenario.configs | {
+    configs = scenario.configs | FAST
+    configs |= {
         "enable_idempotence": True,
         "acks": "all",
         "max_in_flight_requests_per_connection": rng.choice((2, 5, 5)),
-        "linger_ms": 0,
         "batch_size": rng.choice((200, 500, 1500)),
-        "buffer_memory": 200_000,
-        "max_request_size": 1_048_576,
         "retry_backoff_ms": 5,
         "retry_backoff_max_ms": 20,
-        "reconnect_backoff_ms": 5,
-        "reconnect_backoff_max_ms": 20,
         "request_timeout_ms": 300,
         "delivery_timeout_ms": rng.choice((300, 600, 5000)),
     }
@@ -153,37 +157,24 @@ def crowd(scenario: Scenario, rng: random.Random) -> Scenario:
 def overtake(scenario: Scenario, rng: random.Random) -> Scenario:
     """The same scenario with one kind of fault: batches in flight at one broker while later ones go to another."""
     idempotent = rng.random() < 0.6
-    configs = scenario.configs | {
+    configs = {
         "enable_idempotence": idempotent,
         "acks": "all" if idempotent else rng.choice(("all", 1)),
         "max_in_flight_requests_per_connection": rng.choice((3, 5, 5)) if idempotent else rng.choice((1, 1, 1, 5)),
-        "linger_ms": 0,
-        "batch_size": 200,
-        "buffer_memory": 200_000,
-        "max_request_size": 1_048_576,
         "retry_backoff_ms": 5,
         "retry_backoff_max_ms": 20,
-        "reconnect_backoff_ms": 5,
-        "reconnect_backoff_max_ms": 20,
         "request_timeout_ms": rng.choice((300, 1000)),
         "delivery_timeout_ms": rng.choice((2000, 20_000)),
         "metadata_max_age_ms": rng.choice((50, 100)),
     }
-    configs.pop("retries", None)
-    return replace(
+    return _with_one_kind_of_fault(
         scenario,
-        configs=configs,
+        configs,
         brokers=rng.choice((2, 2, 3)),
         topics={"t0": rng.choice((1, 1, 2))},
-        message_max_bytes=1_048_588,
         chaos_s=4.0,
         faults=2,
-        relentless=True,
-        calm=False,
-        fatal=False,
-        forgets=False,
         recreates=scenario.version == "4.3" and rng.random() < 0.6,
-        sabotage=False,
         tasks=4,
         chores=(40,),
         overtakes=True,
@@ -195,38 +186,42 @@ def leave(scenario: Scenario, rng: random.Random) -> Scenario:
 
     Attempts, back-off and the time of a batch are about as long as a broker leaves a connection unread.
     """
-    configs = scenario.configs | {
+    configs = {
         "enable_idempotence": True,
         "acks": "all",
         "max_in_flight_requests_per_connection": rng.choice((3, 5, 5)),
-        "linger_ms": 0,
-        "batch_size": 200,
-        "buffer_memory": 200_000,
-        "max_request_size": 1_048_576,
         "retry_backoff_ms": rng.choice((100, 200, 400)),
         "retry_backoff_max_ms": 400,
-        "reconnect_backoff_ms": 5,
-        "reconnect_backoff_max_ms": 20,
         "request_timeout_ms": rng.choice((100, 300)),
         "delivery_timeout_ms": rng.choice((600, 1000, 2000)),
     }
+    return _with_one_kind_of_fault(
+        scenario,
+        configs,
+        brokers=rng.choice((1, 2, 2)),
+        topics={"t0": 1},
+        chaos_s=8.0,
+        faults=1,
+        recreates=False,
+        tasks=2,
+        leaves=True,
+    )
+
+
+def _with_one_kind_of_fault(scenario: Scenario, configs: dict[str, Any], **changes: Any) -> Scenario:
+    """The same scenario with many small batches, and no faults but those of the changes."""
+    configs = scenario.configs | FAST | {"batch_size": 200} | configs
     configs.pop("retries", None)
     return replace(
         scenario,
         configs=configs,
-        brokers=rng.choice((1, 2, 2)),
-        topics={"t0": 1},
         message_max_bytes=1_048_588,
-        chaos_s=8.0,
-        faults=1,
         relentless=True,
         calm=False,
         fatal=False,
         forgets=False,
-        recreates=False,
         sabotage=False,
-        tasks=2,
-        leaves=True,
+        **changes,
     )
 
 
