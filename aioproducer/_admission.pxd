@@ -33,7 +33,7 @@ cdef class Admission:
     cdef object clocks                      # None, or (the loop's seconds, wall seconds) in place of all clocks
     cdef int64_t now_ns                     # the clock of the fast path at the latest admission
     cdef int64_t loop_offset_ns             # to be added for the loop's time,
-    cdef int64_t wall_offset_ns             # and for the wall time
+    cdef int64_t wall_offset_us             # and for the wall time, which may be past the year 2262 in a test
     cdef int64_t look_again_ns              # when to look at these two again
     cdef int64_t turn_ns                    # when the loop's last known turn was
     cdef Py_ssize_t bytes_since_turn
@@ -43,6 +43,7 @@ cdef class Admission:
     cdef Py_ssize_t wanted_bytes            # upper bound for the latest record that found no memory
 
     cdef inline bint admits(self) noexcept
+    cdef int64_t wall_ms(self) noexcept
     cdef Delivery admit(self, topic, value, key, partition, headers, timestamp_ms, bint awaited)
     cdef Delivery admit_serialized(self, topic, value, key, partition, headers, timestamp_ms, bint awaited)
     cdef Delivery not_at_once(self, result)

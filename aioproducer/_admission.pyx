@@ -151,12 +151,16 @@ cdef class Admission:
         # freeze or set it (freezegun, time-machine).
         loop_time, wall_time = (self.loop.time, time.time) if self.clocks is None else self.clocks
         self.loop_offset_ns = <int64_t>(1e9 * loop_time()) - self.now_ns
-        self.wall_offset_ns = <int64_t>(1e9 * wall_time()) - self.now_ns
+        self.wall_offset_us = <int64_t>(1e6 * wall_time()) - self.now_ns // 1000
         self.look_again_ns = self.now_ns + TURN_NS
         return 0
 
     cdef inline int64_t clock_ns(self) except? -1:
         return aiop_clock_ns() if self.clocks is None else <int64_t>(1e9 * self.clocks[0]())
+
+    cdef int64_t wall_ms(self) noexcept:
+        """The wall time at the latest admission."""
+        return (self.now_ns // 1000 + self.wall_offset_us) // 1000
 
     cdef int check_loop(self) except -1:
         running = _get_running_loop()
@@ -259,7 +263,7 @@ cdef class Admission:
         point_at(key, &record.key, &record.key_size, "key", topic)
         point_at(value, &record.value, &record.value_size, "value", topic)
         record.timestamp_ms = (
-            (self.now_ns + self.wall_offset_ns) // 1000000 if timestamp_ms is None
+            self.wall_ms() if timestamp_ms is None
             else checked_timestamp(timestamp_ms, topic)
         )
         record.headers = NULL

@@ -194,7 +194,7 @@ cdef class ArrowFeed:
                 partition = self.partition_at(at)
             record.timestamp_ms = -1 if self.timestamp is None else self.timestamp_at(at)
             if record.timestamp_ms < 0:
-                record.timestamp_ms = (producer.now_ns + producer.wall_offset_ns) // 1000000
+                record.timestamp_ms = producer.wall_ms()
             record.headers = NULL
             record.headers_size = 1
             if self.headers is not None:

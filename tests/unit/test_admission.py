@@ -16,6 +16,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any, NoReturn
 
@@ -337,6 +338,18 @@ async def test_a_record_has_the_time_of_the_call_or_the_given_one() -> None:
         door.submit_nowait("orders", b"given", partition=0, timestamp_ms=timestamp_ms)
     start = int((WALL_S + 1000) * 1000)
     assert [record.timestamp_ms for record in door.written()] == [start, start, start + 12345, 0, 2**63 - 1]
+
+
+@pytest.mark.parametrize("year", ["2262", "9999"])
+async def test_a_clock_far_in_the_future(year: str) -> None:
+    """As tests may set it. From April 2262 on, its nanoseconds are more than 64 bits hold."""
+    then = datetime.fromisoformat(f"{year}-12-31T00:00:00+00:00")
+    clock = Clock()
+    clock.wall = then.timestamp  # type: ignore[method-assign]
+    door = Door(clock=clock)
+    door.submit_nowait("orders", b"v")
+    (record,) = door.written()
+    assert record.timestamp_ms == int(then.timestamp()) * 1000
 
 
 async def test_the_machines_clock(door: Door) -> None:
