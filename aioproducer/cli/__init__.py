@@ -23,6 +23,8 @@ def main() -> None:
         raise SystemExit(2)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # bars and file names in a terminal that lacks such characters
+    if os.environ.get("COLUMNS") == "0":
+        del os.environ["COLUMNS"]  # the width is not known; rich would print nothing
     try:
         from aioproducer.cli.app import app
 

@@ -349,6 +349,18 @@ def test_a_closed_standard_input_can_not_be_read(tmp_path: Path) -> None:
     assert finished.stderr == "aioproducer: the input can't be read: Bad file descriptor\n"
 
 
+@pytest.mark.parametrize("arguments", [("--help",), ("config", "linger")])
+def test_a_width_of_0_is_one_that_is_not_known(arguments: tuple[str, ...]) -> None:
+    """As a terminal has it whose size nobody has set, and Python's own functions understand it."""
+    told = []
+    for columns in ("0", "80"):
+        environment = {**os.environ, "COLUMNS": columns}
+        finished = subprocess.run([SCRIPT, *arguments], capture_output=True, text=True, env=environment)
+        assert (finished.returncode, finished.stderr) == (0, "")
+        told.append(finished.stdout)
+    assert told[0] == told[1] != ""
+
+
 def test_what_the_output_can_not_encode_is_replaced() -> None:
     options = ["--topic", "t", "--num-records", "1", "--record-size", "1"]
     with FakeCluster() as cluster:
