@@ -255,7 +255,7 @@ class Load:
 
     async def _send_each(self) -> None:
         async with asyncio.TaskGroup() as group:
-            for _ in range(self._concurrency):
+            for _ in range(min(self._concurrency, self._last - self._next)):
                 group.create_task(self._sender())
 
     async def _sender(self) -> None:
@@ -283,7 +283,7 @@ class Load:
 
     async def _send_many(self) -> None:
         async with asyncio.TaskGroup() as group:
-            for _ in range(self._concurrency):
+            for _ in range(min(self._concurrency, self._last - self._next)):
                 group.create_task(self._many_sender())
 
     async def _many_sender(self) -> None:

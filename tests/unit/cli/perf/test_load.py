@@ -180,3 +180,22 @@ def test_pieces_of_a_file(tmp_path: Path) -> None:
     path.write_text("||")
     with pytest.raises(CommandError, match="no payloads"):
         payloads.from_file(path, "|", 0)
+
+
+@pytest.mark.parametrize("mode", [Mode.SEND, Mode.SEND_MANY])
+async def test_no_more_calls_at_a_time_than_records(mode: Mode) -> None:
+    """A concurrency with too many digits would fill the memory with tasks."""
+    tasks: list[int] = []
+
+    def make(number: int) -> tuple[bytes, bytes | None]:
+        tasks.append(len(asyncio.all_tasks()))
+        return b"v", None
+
+    with FakeCluster() as cluster:
+        async with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            await producer.partitions_for("t")
+            load = load_on(producer, mode, concurrency=1_000)
+            load._make = make
+            stats = await load.run(10)
+        assert stats.acked == 10
+    assert max(tasks) < 100
