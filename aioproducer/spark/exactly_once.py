@@ -374,7 +374,8 @@ class QueryTransactions:
     def _unstate(self, winners: Winners) -> None:
         """Remove the audit statement, unless another driver has claimed the log: then it may be that driver's.
 
-        Before the record, without which nobody knows of it.
+        Before the record, without which nobody knows of it. A driver that is frozen between look and removal, until the
+        other one has written its statement, does remove that: then an audit knows less, but no record is affected.
         """
         if self._statements is not None and winners.statement and self._log.is_claimed_by(winners.claim):
             self._statements.remove(winners.statement)
