@@ -79,8 +79,9 @@ class ParquetSource:
         """Rows, for the progress: the bytes read of a columnar file are unknown."""
         try:
             self._file = pyarrow.parquet.ParquetFile(path)
-        except OSError as error:
-            raise CommandError(f"{path} can't be read: {error.strerror or one_line(error)}") from error
+        except (OSError, UnicodeDecodeError, pyarrow.ArrowNotImplementedError) as error:
+            reason = getattr(error, "strerror", None) or one_line(error)
+            raise CommandError(f"{path} can't be read: {reason}") from error
         except pyarrow.ArrowInvalid as error:
             raise CommandError(f"{path} is not a Parquet file: {one_line(error)}") from error
         schema = self._file.schema_arrow

@@ -238,6 +238,16 @@ def test_files_that_are_none(path: Path, tmp_path: Path, monkeypatch: pytest.Mon
         )
 
 
+def test_a_damaged_file(path: Path) -> None:
+    """One line, as for any input that can't be read."""
+    write(path, column=["x"])
+    path.write_bytes(path.read_bytes().replace(b"column", b"colum\xff"))
+    with FakeCluster() as cluster:
+        result = produce(cluster, path)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"aioproducer: {path} can't be read: 'utf-8' codec can't decode")
+
+
 def test_an_interrupt_sends_what_was_read(path: Path) -> None:
     rows = 40 * BATCH_ROWS
     pyarrow.parquet.write_table(pyarrow.table({"value": ["x" * 50] * rows}), path)
