@@ -56,6 +56,7 @@ cdef class RecordAccumulator:
     cdef readonly int64_t longest_linger_ms          # at full speed, for batches of few records
     cdef readonly int64_t delivery_timeout_ms
     cdef int64_t longest_gather_ms          # for batches past their linger behind others
+    cdef int64_t patient_until_ms           # no batch expires before that; 0: the loop was not held up
     cdef readonly Py_ssize_t max_request_size
     cdef int64_t drains                     # how often something was drained
     cdef bint compresses

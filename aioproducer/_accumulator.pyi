@@ -200,6 +200,8 @@ class RecordAccumulator:
     def expire(self, now_ms: int) -> list[ProducerBatch]:
         """Return the batches older than ``delivery_timeout_ms``, each once, oldest first.
 
+        If the oldest is 0.1 s late, the loop was held up. Then they are returned after another 0.1 s, in which answers
+        that have come may be read.
         Those in flight stay there; the others leave their queues and end. The caller fails and releases them.
         """
 

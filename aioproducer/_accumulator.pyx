@@ -47,6 +47,7 @@ cdef enum:
     GATHER_SHARE = 8        # a batch past its linger gathers for at most this part of delivery_timeout_ms
     SEALED_BYTES = 64       # incompressible records grow by at most this much when compressed,
     SEALED_SHARE = 256      # plus one byte for each so many
+    LATE_MS = 100           # as in patient_timer.py
 
 
 cdef Delivery delivery_of(ProducerBatch batch, RecordView* record):
@@ -358,6 +359,7 @@ cdef class RecordAccumulator:
     cdef int64_t next_deadline(self, int64_t now_ms, int64_t linger_ms) except? -1:
         """When the first linger, back-off or delivery timeout ends; -1 if there is none."""
         cdef int64_t deadline = -1
+        cdef int64_t expires_ms
         cdef ProducerBatch batch = self.live.oldest_lingering()
         if batch is not None:
             deadline = batch.created_ms + linger_ms
@@ -366,8 +368,10 @@ cdef class RecordAccumulator:
         if self.backing_off and (deadline < 0 or self.backing_off[0][0] < deadline):
             deadline = self.backing_off[0][0]
         batch = self.live.aging
-        if batch is not None and (deadline < 0 or batch.created_ms + self.delivery_timeout_ms < deadline):
-            deadline = batch.created_ms + self.delivery_timeout_ms
+        if batch is not None:
+            expires_ms = max(batch.created_ms + self.delivery_timeout_ms, self.patient_until_ms)
+            if deadline < 0 or expires_ms < deadline:
+                deadline = expires_ms
         return deadline
 
     cdef bint lingers_on(self, ProducerBatch oldest, int64_t now_ms) noexcept:
@@ -667,6 +671,12 @@ cdef class RecordAccumulator:
     def expire(self, int64_t now_ms):
         cdef ProducerBatch batch = self.live.aging
         cdef list expired = []
+        cdef int64_t late_ms = -1 if batch is None else now_ms - batch.created_ms - self.delivery_timeout_ms
+        if late_ms >= LATE_MS and not self.patient_until_ms:
+            self.patient_until_ms = now_ms + LATE_MS    # the loop was held up: its answer may be there, not yet read
+        if late_ms >= 0 and now_ms < self.patient_until_ms:
+            return expired
+        self.patient_until_ms = 0
         while batch is not None and batch.created_ms + self.delivery_timeout_ms <= now_ms:
             self.take_unfinished(batch, expired, True, True)
             self.close_if_overdue(batch.queue)

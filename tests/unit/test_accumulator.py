@@ -18,6 +18,7 @@ from aioproducer._produce import encode_produce_request, fixed_bytes
 from aioproducer._producer_batch import ProducerBatch, TopicQueues
 from aioproducer.compression import codec
 from aioproducer.errors import DeliveryTimeoutError
+from aioproducer.patient_timer import LATE_MS
 from aioproducer.transaction.manager import TransactionManager
 from tests.reference import record_batch as reference
 from tests.unit.core import (
@@ -115,7 +116,7 @@ def test_what_gathers_goes_when_those_before_it_expire() -> None:
 def test_what_gathers_may_expire() -> None:
     """It is as old as its first record, and takes no more records once it has expired."""
     accumulator, topic = behind_another()
-    expired = accumulator.expire(2000)
+    expired = accumulator.expire(1050)
     assert len(expired) == 2
     for batch in expired:
         fail(accumulator, batch)
@@ -1134,6 +1135,46 @@ def test_expires_oldest_first() -> None:
         put(accumulator, topic, partition=partition, now_ms=NOW + partition)
     # Time advances with each call; the first record of partition 2 came at NOW + 2.
     assert [batch.partition for batch in accumulator.expire(NOW + 102)] == [2, 0, 1]
+
+
+@pytest.mark.parametrize("late_ms", [LATE_MS, 60_000])
+def test_what_expires_while_the_loop_is_held_up_gets_a_moment(late_ms: int) -> None:
+    """Once: also if the loop is held up again."""
+    accumulator = make_accumulator(delivery_timeout_ms=100)
+    topic = add_topic(accumulator)
+    put(accumulator, topic, now_ms=NOW)
+    (batch,) = drain_all(accumulator, now_ms=NOW)
+    held_ms = NOW + 100 + late_ms
+    assert accumulator.expire(held_ms) == []
+    assert accumulator.ready(held_ms) == ([], held_ms + LATE_MS)
+    assert accumulator.expire(held_ms + LATE_MS - 1) == []
+    assert accumulator.expire(held_ms + LATE_MS) == [batch]
+
+    put(accumulator, topic, now_ms=held_ms + 200)
+    accumulator.close_all()
+    assert accumulator.expire(held_ms + 200 + 100 + late_ms) == [], "the next one gets its own"
+    assert len(accumulator.expire(held_ms + 10 * late_ms + 1_000)) == 1
+
+
+def test_who_is_a_little_late_gets_no_moment() -> None:
+    accumulator = make_accumulator(delivery_timeout_ms=100)
+    topic = add_topic(accumulator)
+    put(accumulator, topic, now_ms=NOW)
+    assert len(accumulator.expire(NOW + 100 + LATE_MS - 1)) == 1
+
+
+def test_a_moment_ends_with_what_it_was_for() -> None:
+    """The answer was there; the next batch is held up by another block."""
+    accumulator = make_accumulator(delivery_timeout_ms=100)
+    topic = add_topic(accumulator)
+    put(accumulator, topic, now_ms=NOW)
+    (batch,) = drain_all(accumulator, now_ms=NOW)
+    assert accumulator.expire(NOW + 1_000) == []
+    end(accumulator, batch)
+    put(accumulator, topic, now_ms=NOW + 1_001)
+    assert accumulator.expire(NOW + 1_002) == []
+    assert accumulator.expire(NOW + 2_000) == []
+    assert len(accumulator.expire(NOW + 2_000 + LATE_MS)) == 1
 
 
 def test_take_all() -> None:
