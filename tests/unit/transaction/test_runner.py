@@ -1221,8 +1221,9 @@ async def test_a_block_aborts_if_its_commit_never_comes_to_its_turn(version: int
     question = await left_offsets(scene, version)
     scene.hurry()
     end = asyncio.create_task(transaction.__aexit__(None, None, None))
+    await turns()
+    scene.be_patient()  # the abort has time
     await given_up(scene)
-    scene.be_patient()
     question.bad(UnknownTopicOrPartitionError("no such partition"))
     abort = await scene.asked(EndTxnRequest)
     assert not abort.request.committed
@@ -1244,8 +1245,9 @@ async def test_a_block_whose_offsets_hang_after_a_record_failed(version: int) ->
     scene.runner.batch_failed(RecordTooLargeError("for example"))
     scene.hurry()
     end = asyncio.create_task(transaction.__aexit__(None, None, None))
+    await turns()
+    scene.be_patient()  # the abort has time
     await given_up(scene)
-    scene.be_patient()
     question.bad(UnknownTopicOrPartitionError("no such partition"))
     (await scene.asked(EndTxnRequest)).good(ended(1))
     with pytest.raises(RecordTooLargeError, match="for example"):
