@@ -6,6 +6,8 @@ import asyncio
 import math
 from collections.abc import Awaitable
 
+from aioproducer.patient_timer import PatientTimeout
+
 LONGEST_S = 1e9
 """Seconds that count as no limit: more than a loop can handle."""
 SECONDS_OR_NONE = "seconds or None are needed"
@@ -27,7 +29,7 @@ class Deadline:
         self.timeout: float | None = None
         self._loop = loop
         self._least_s = 0.0
-        self._step: asyncio.Timeout | None = None
+        self._step: PatientTimeout | None = None
         self.bring_forward(timeout)
 
     @property
@@ -47,8 +49,8 @@ class Deadline:
         at = self._loop.time() + max(seconds, self._least_s)
         if at < self.at:
             self.at, self.timeout = at, timeout
-            if self._step is not None and not self._step.expired():
-                self._step.reschedule(at)
+            if self._step is not None:
+                self._step.reschedule(at * 1000)
 
     def leave(self, seconds: float) -> None:
         """Give the remaining steps at least this long, whatever is left."""
@@ -57,9 +59,9 @@ class Deadline:
 
     async def bound(self, step: Awaitable[object]) -> bool:
         """Wait for a step; False if time ran out first and the step was cancelled. One at a time."""
+        scope = self._step = PatientTimeout(self._loop, None if self.at == math.inf else self.at * 1000)
         try:
-            async with asyncio.timeout_at(None if self.at == math.inf else self.at) as scope:
-                self._step = scope
+            async with scope:
                 await step
         except TimeoutError:
             if not scope.expired():

@@ -64,10 +64,16 @@ class PatientTimeout:
         """Whether a TimeoutError out of the block is this one's."""
         return self._scope.expired()
 
+    def reschedule(self, at_ms: float) -> None:
+        """End the block at another time; without effect if it is being ended."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = PatientTimer(self._loop, at_ms, self._expire)
+
     async def __aenter__(self) -> None:
         await self._scope.__aenter__()
         if self._at_ms is not None:
-            self._timer = PatientTimer(self._loop, self._at_ms, self._expire)
+            self.reschedule(self._at_ms)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -77,4 +83,5 @@ class PatientTimeout:
         await self._scope.__aexit__(kind, error, traceback)
 
     def _expire(self) -> None:
-        self._scope.reschedule(self._loop.time())
+        if not self._scope.expired():
+            self._scope.reschedule(self._loop.time())

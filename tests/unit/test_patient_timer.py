@@ -104,3 +104,53 @@ def test_a_block_that_was_held_up_and_ends_in_time(limit_ms: int | None) -> None
         await asyncio.sleep(10)
 
     in_virtual_time(main())
+
+
+@pytest.mark.parametrize(("held_s", "expected_ms"), [(0, 300), (2, 2_000 + LATE_MS)])
+def test_a_block_that_ends_at_another_time(held_s: float, expected_ms: int) -> None:
+    async def main() -> None:
+        loop = running_loop()
+        began_ms = loop.now_ms
+        scope = PatientTimeout(loop, began_ms + 500)
+
+        async def block() -> None:
+            async with scope:
+                scope.reschedule(began_ms + 300)
+                loop.spend(held_s)
+                await asyncio.sleep(10)
+
+        with pytest.raises(TimeoutError):
+            await block()
+        assert expected_ms <= loop.now_ms - began_ms <= expected_ms + 3
+        await asyncio.sleep(10)
+
+    in_virtual_time(main())
+
+
+@pytest.mark.parametrize("turns_before", [0, 1, 2])
+def test_the_time_of_a_block_that_is_being_ended(turns_before: int) -> None:
+    """It takes a while to end; another time that passes meanwhile has no effect."""
+
+    async def main() -> None:
+        loop = running_loop()
+        scope = PatientTimeout(loop, loop.now_ms + 500)
+
+        async def block() -> None:
+            async with scope:
+                try:
+                    await asyncio.sleep(10)
+                finally:
+                    await asyncio.sleep(1)
+
+        def reschedule(turns: int) -> None:
+            if turns:
+                loop.call_soon(reschedule, turns - 1)
+            else:
+                scope.reschedule(loop.now_ms)
+
+        loop.call_at((loop.now_ms + 501) / 1000, reschedule, turns_before)
+        with pytest.raises(TimeoutError):
+            await block()
+        assert scope.expired()
+
+    in_virtual_time(main())
