@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Hashable
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from aioproducer.errors import SerializationError
+from aioproducer.patient_timer import PatientTimeout
 
 Found = TypeVar("Found")
 
@@ -80,7 +82,10 @@ class Lookups(Generic[Found]):
         if error is not None:
             raise error
         task = self.begin(key, look_up)
-        await asyncio.wait((task,), timeout=timeout_s)
+        loop = asyncio.get_running_loop()
+        with suppress(TimeoutError):
+            async with PatientTimeout(loop, (loop.time() + timeout_s) * 1000):
+                await asyncio.wait((task,))
         if not task.done():
             return None
         if task.cancelled():

@@ -8,7 +8,8 @@ import gc
 import pytest
 
 from aioproducer.integrations.schema_registry.lookups import Lookups, LookupsClosedError
-from tests.unit.waiting import turns
+from tests.simulation.loop import SimulatedLoop
+from tests.unit.waiting import in_virtual_time, turns
 
 PATIENCE_S = 60.0
 
@@ -122,6 +123,28 @@ async def test_cancel_tells_who_waits() -> None:
     with pytest.raises(LookupsClosedError):
         await waiting
     assert lookups.failure("a") is None
+
+
+def test_a_lookup_that_is_out_of_time_in_a_block_of_the_loop() -> None:
+    """Its error says why; that its caller's time has passed too, a moment later, does not."""
+
+    async def look_up() -> str:
+        try:
+            async with asyncio.timeout(2):
+                await asyncio.sleep(10)
+        except TimeoutError:
+            await turns()  # a client closes what it has opened
+            raise ValueError("refused") from None
+        return "found"
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimulatedLoop)
+        loop.call_later(1, loop.spend, 5)
+        with pytest.raises(ValueError, match="refused"):
+            await Lookups[str](clock=loop.time).wait("a", look_up, 2.05)
+
+    in_virtual_time(main())
 
 
 def test_a_loop_that_ended_in_the_midst_holds_nobody_up() -> None:
