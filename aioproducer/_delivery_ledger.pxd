@@ -14,7 +14,7 @@ cdef class DeliveryLedger:
     cdef list entries                       # Failure, oldest first, kept while a flush may still raise it
     cdef list fresh                         # (error, records), until take_fresh()
     cdef dict unseen                        # failed results with live, unobserved Deliveries (a dict as ordered set)
-    cdef int64_t clock                      # counts flush starts and ends, to tell which flushes overlapped
+    cdef int64_t clock                      # counts the ends of flushes, to tell which of them overlapped
     cdef list running                       # clock values at which the running flushes started, ascending
     cdef object called                      # deque of (callback, Delivery, context) waiting for a turn of the loop
     cdef readonly object context            # the creator's: the producer's own calls run in it

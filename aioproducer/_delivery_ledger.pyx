@@ -5,8 +5,8 @@ places: for the report to `on_error` and the log, which takes them once, and for
 results whose Deliveries the program still holds are registered as unseen, and asked when a flush that covers them ends.
 
 Which flush raises it. Flushes that overlap and cover a failure all raise it; later ones do not. The ledger stamps each
-failure with the time of the first flush that raised it, on a clock that ticks at each start and end of a flush. A flush
-raises failures that are unstamped or were stamped after it started.
+failure with the time of the first flush that raised it, on a clock that ticks at each end of a flush. A flush raises
+failures that are unstamped or were stamped after it started.
 
 Callbacks. Those of all ended batches wait in one queue, which keeps them in the order in which the batches ended.
 """
@@ -44,7 +44,6 @@ cdef class DeliveryLedger:
         self.fresh = []
         self.unseen = {}
         self.running = []
-        self.clock = 1
         self.called = deque()
         self.deadlines = []
         self.context = PyContext_CopyCurrent()
@@ -86,7 +85,6 @@ cdef class DeliveryLedger:
         return fresh
 
     def start_flush(self):
-        self.clock += 1
         self.running.append(self.clock)
         return self.clock
 
@@ -106,7 +104,7 @@ cdef class DeliveryLedger:
                     raised[id(entry.error)] = (entry.error, raised.get(id(entry.error), (None, 0))[1] + entry.records)
                     if entry.raised_at == 0:
                         entry.raised_at = self.clock
-        oldest = self.running[0] if self.running else self.clock + 1
+        oldest = self.running[0] if self.running else self.clock
         for entry in self.entries:
             if entry.raised_at == 0 or entry.raised_at > oldest:
                 kept.append(entry)
