@@ -14,7 +14,7 @@ class ProducerBatch:
     retry_at_ms: int
     """End of its back-off; 0 if it has none."""
     last_error: KafkaError | None
-    """Why the latest attempt failed."""
+    """Why it is sent again; None before that."""
     maybe_written: bool
     """For the user: an attempt ended without a clear answer; sticky."""
     in_doubt: bool

@@ -95,7 +95,6 @@ cdef class ProducerBatch(RecordBatch):
     def fail(self, error, dict record_errors=None, bint unobserved=True):
         for each in (error,) if record_errors is None else (error, *record_errors.values()):
             each.topic, each.partition = self.queue.topic.name, self.queue.partition
-        self.last_error = error
         self.result.fail(error, record_errors, unobserved)
 
     def __repr__(self):
