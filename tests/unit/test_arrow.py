@@ -270,6 +270,13 @@ def test_what_makes_no_sense_ends_the_call(batch: Batch, spoil: Callable[[Batch]
     assert sorted(batch.released) == ["array", "schema"]
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view(), pa.binary(1)], ids=str)
+def test_a_single_row_without_a_buffer(kind: pa.DataType) -> None:
+    batch = Batch({"value": pa.array(["v"]).cast(kind)})
+    batch.buffer(value(batch), 1, None)
+    assert broken(batch) == "column 'value' has rows and no buffer for them"
+
+
 VIEWS = pa.array(["short", "a text that is longer than twelve bytes"], pa.string_view())
 
 

@@ -512,8 +512,10 @@ async def test_a_topic_that_is_null(broker: ProducingBroker, configs: dict[str, 
     async with producer_of(broker, **configs) as producer:
         result = await producer.send_arrow(None, table, raise_on_error=False)
     assert (result.acked, result.failed) == (1, 1)
-    assert result.errors[0][0] == 1
-    assert "column 'topic' is null" in str(result.errors[0][1])
+    ((row, error),) = result.errors
+    assert row == 1
+    assert "column 'topic' is null" in str(error)
+    assert error.topic is None  # not that of the row before
 
 
 async def test_topics_and_names_that_are_no_text(broker: ProducingBroker) -> None:
