@@ -183,7 +183,7 @@ def read_batch(batch: bytes, limits: BatchLimits, now_ms: int) -> Batch:
         raise MessageTooLargeError(f"a batch of {size} bytes is above max.message.bytes={limits.max_message_bytes}")
     if crc != crc32c(batch[CRC_FROM:]):
         raise CorruptMessageError(f"the batch's checksum is {crc}, that of its content {crc32c(batch[CRC_FROM:])}")
-    if last_offset_delta < 0 or count <= 0 or count != last_offset_delta + 1:
+    if last_offset_delta < 0 or count != last_offset_delta + 1:
         raise InvalidRecordError(f"{count} records with a last offset delta of {last_offset_delta}")
     if attributes & CONTROL:
         raise InvalidRecordError("clients may not write control records")
