@@ -137,7 +137,7 @@ class TopicConfig:
 
 def _integer(name: str, value: object, least: int, most: int = MAX_INT) -> int:
     number = int(text) if _INTEGER.fullmatch(text := str(value).strip()) else None
-    if number is None or not -most <= number <= most:
+    if number is None or not -most - 1 <= number <= most:
         problem = f"Not a number of type {'INT' if most == MAX_INT else 'LONG'}"
     elif number < least:
         problem = f"Value must be at least {least}"

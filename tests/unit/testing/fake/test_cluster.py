@@ -19,12 +19,15 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from aioproducer import Producer
 from aioproducer.errors import (
     BrokerError,
+    CoordinatorLoadInProgressError,
     InvalidConfigError,
     InvalidPartitionsError,
     InvalidReplicaAssignmentError,
+    InvalidReplicationFactorError,
     InvalidTopicError,
     MessageTooLargeError,
     TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
 )
 from aioproducer.protocol.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from aioproducer.testing import ClusterError, FakeCluster, ports
@@ -198,6 +201,10 @@ def test_what_a_broker_does_needs_one_that_runs(broker: int) -> None:
 @pytest.mark.parametrize(
     ("configs", "told"),
     [
+        ({"brokers": 0}, "a cluster of 0 brokers"),
+        ({"transaction_version": -1}, "transaction_version=-1: Kafka 4.3 has 0 to 2"),
+        ({"transaction_version": 3}, "transaction_version=3: Kafka 4.3 has 0 to 2"),
+        ({"version": "3.9", "transaction_version": 1}, "transaction_version=1: Kafka 3.9 has 0 to 0"),
         ({"min_insync_replicas": 0}, "min_insync_replicas=0: Kafka takes 1 to 2147483647"),
         ({"min_insync_replicas": 1 << 31}, "min_insync_replicas=2147483648: Kafka takes 1 to 2147483647"),
         ({"default_partitions": 0}, "default_partitions=0: Kafka takes 1 to 2147483647"),
@@ -216,6 +223,8 @@ def test_numbers_that_no_broker_starts_with_are_refused(configs: dict[str, Any],
         ("min.insync.replicas", 0, "Value must be at least 1"),
         ("min.insync.replicas", 1 << 31, "Not a number of type INT"),
         ("max.message.bytes", -1, "Value must be at least 0"),
+        ("max.message.bytes", -(1 << 31), "Value must be at least 0"),
+        ("max.message.bytes", -(1 << 31) - 1, "Not a number of type INT"),
         ("max.message.bytes", "1_000", "Not a number of type INT"),
         ("max.message.bytes", "1.5", "Not a number of type INT"),
         ("segment.bytes", 0, "Value must be at least 14"),
@@ -248,6 +257,14 @@ def test_two_topics_whose_metrics_would_have_one_name() -> None:
     cluster.delete_topic("a.b_c")
     cluster.create_topic("a_b.c")
     assert cluster.topics() == ("a-b-c", "a_b.c")
+
+
+def test_a_port_that_a_broker_has_left_is_given_back() -> None:
+    with FakeCluster() as cluster:
+        port = cluster.address_of(1)[1]
+        cluster.change_addresses(1)
+        assert ports.free_ports(1, OfferedPorts(port)) == [port]
+        ports.give_back([port])
 
 
 def test_brokers_that_are_none_are_refused() -> None:
@@ -283,6 +300,14 @@ def test_it_needs_no_loop_and_leaves_no_thread() -> None:
     with FakeCluster(3) as cluster:
         assert time.monotonic() - started < LIMIT_S
         assert len(cluster.bootstrap_servers.split(",")) == 3
+    assert set(threading.enumerate()) == before
+    cluster.stop()  # does nothing
+
+
+async def test_it_leaves_no_thread_behind_an_asynchronous_block() -> None:
+    before = set(threading.enumerate())
+    async with FakeCluster():
+        pass
     assert set(threading.enumerate()) == before
 
 
@@ -353,8 +378,10 @@ def test_what_does_not_fit_is_told() -> None:
         cluster.stop_broker(1)
     with pytest.raises(ValueError, match=r"4\.3"):
         FakeCluster(version="1.0")
-    with cluster, pytest.raises(ClusterError, match="running"):
+    with cluster, pytest.raises(ClusterError, match="the fake cluster is running"):
         cluster.start()
+    with cluster, pytest.raises(ClusterError, match="broker 1 is running"):
+        cluster.start_broker(1)
 
 
 async def test_another_client_writes_to_it() -> None:
@@ -428,6 +455,66 @@ async def test_coordinators_move() -> None:
         assert cluster.committed_offsets("group") == {}
 
 
+async def test_a_coordinator_that_loads() -> None:
+    """It answers so for the given time, counted from the call."""
+    async with FakeCluster() as cluster:
+        cluster.load_coordinator(1, 60_000)
+        producer = quick(cluster, transactional_id="mine", max_block_ms=100)
+        with pytest.raises(TimeoutError) as caught:
+            await producer.start()
+        assert isinstance(caught.value.__cause__, CoordinatorLoadInProgressError)
+        cluster.load_coordinator(1, -1)
+        await producer.start()
+        await producer.close()
+
+
+async def test_a_transactional_id_that_expires() -> None:
+    async with FakeCluster() as cluster:
+        async with quick(cluster, transactional_id="mine") as producer, producer.transaction():
+            await producer.send("orders", b"a")
+            cluster.forget_transactional_id("mine")
+            assert cluster.transaction_state("mine") == "Ongoing"
+        cluster.forget_transactional_id("mine")
+        assert cluster.transaction_state("mine") is None
+
+
+async def test_a_producer_that_a_partition_forgets() -> None:
+    """Its next batch is refused, so the producer gets another epoch and counts from 0."""
+    async with FakeCluster(version="2.1") as cluster, quick(cluster) as producer:
+        await producer.send("orders", b"a")
+        cluster.forget_producers("orders")
+        await producer.send("orders", b"b")
+        found = [(record.value, record.producer_epoch, record.sequence) for record in cluster.records("orders")]
+        assert found == [(b"a", 0, 0), (b"b", 1, 0)]
+
+
+async def test_replicas_and_leaders_that_clients_see() -> None:
+    async with FakeCluster(3) as cluster, quick(cluster) as producer, asyncio.timeout(LIMIT_S):
+        cluster.create_topic("orders")
+        leader = cluster.leader_of("orders")
+        assert leader is not None
+        cluster.shrink_isr("orders", 0, [leader])
+        (partition,) = await producer.partitions_for("orders")
+        assert len(partition.replicas) == 3
+        assert partition.in_sync_replicas == (leader,)
+        cluster.remove_leader("orders")
+        assert cluster.leader_of("orders") is None
+        waiting = await producer.submit("orders", b"a")
+        cluster.elect_leaders()
+        await waiting
+        assert cluster.leader_of("orders") == leader
+
+
+async def test_an_answer_that_is_delayed() -> None:
+    async with FakeCluster() as cluster, quick(cluster) as producer, asyncio.timeout(LIMIT_S):
+        await producer.send("orders", b"a")
+        delayed = cluster.faults.delay("Produce", 50)
+        began = time.monotonic()
+        await producer.send("orders", b"b")
+        assert time.monotonic() - began >= 0.05
+        assert delayed.struck == 1
+
+
 async def test_metrics_that_clients_push() -> None:
     """The last push comes when the client closes; its sums cover everything that was sent."""
     async with FakeCluster(receives_metrics=True) as cluster:
@@ -462,12 +549,30 @@ def test_topics_that_no_cluster_takes_are_refused() -> None:
     for name in ("", "a b", "..", "x" * 250):
         with pytest.raises(InvalidTopicError):
             cluster.create_topic(name)
+    for partitions in (0, -1):
+        with pytest.raises(InvalidPartitionsError):
+            cluster.create_topic("none", partitions)
+    for replicas in (0, 2):
+        with pytest.raises(InvalidReplicationFactorError):
+            cluster.create_topic("replicated", 1, replicas)
     cluster.create_topic("orders", 3)
     for total in (2, 3):
         with pytest.raises(InvalidPartitionsError):
             cluster.add_partitions("orders", total)
     cluster.add_partitions("orders", 4)
     assert list(cluster.end_offsets("orders")) == [0, 1, 2, 3]
+    assert cluster.topics() == ("orders",)
+
+
+def test_a_topic_or_partition_that_is_not_there() -> None:
+    cluster = FakeCluster()
+    cluster.create_topic("orders", 2)
+    for place in (("none", 0), ("orders", 2), ("orders", -1)):
+        for call in (cluster.records, cluster.leader_of, cluster.move_leader, cluster.remove_leader):
+            with pytest.raises(UnknownTopicOrPartitionError):
+                call(*place)
+    with pytest.raises(UnknownTopicOrPartitionError):
+        cluster.delete_topic("none")
 
 
 def test_brokers_without_a_receiver_want_nothing() -> None:
