@@ -58,14 +58,13 @@ class ProduceHandler:
         self._request = request
         self._version = version
         self._now_ms = now_ms
-        self._nameless = False
+        # A broker treats a missing id like one the client may not use.
+        self._nameless = request.transactional_id is None and any(
+            is_transactional(one.records) for data in request.topic_data for one in data.partition_data
+        )
 
     def response(self) -> ProduceResponse:
         """Write what can be written, and return the answer for every partition."""
-        # A broker treats a missing id like one the client may not use.
-        self._nameless = self._request.transactional_id is None and any(
-            is_transactional(one.records) for data in self._request.topic_data for one in data.partition_data
-        )
         responses = [
             TopicProduceResponse(
                 name=data.name,
