@@ -278,6 +278,17 @@ class TestOtherwise:
         cluster.faults.fail("InitProducerId", "COORDINATOR_LOAD_IN_PROGRESS")
         assert send(Session(cluster, 1), INIT).delay_ms == 30
 
+    def test_the_longest_of_several_counts(self) -> None:
+        cluster = model()
+        for duration_ms in (30, 50, 40):
+            cluster.faults.delay("Produce", duration_ms)
+            cluster.faults.throttle("Produce", 4 * duration_ms, times=1)
+        session = leader_session(cluster)
+        answer = send(session, produce_request(cluster, batch(b"a")), now_ms=1_700_000_000_000)
+        assert answer.delay_ms == 50
+        # The throttle begins with the delayed answer.
+        assert send(session, ORDERS, now_ms=1_700_000_000_100).delay_ms == 150
+
     def test_clear_ends_all(self) -> None:
         cluster = model()
         cluster.faults.fail("Produce", 6, times=None)

@@ -47,6 +47,7 @@ def test_a_group_without_members_takes_who_claims_no_membership(
         (5, "static", "another", "UNKNOWN_MEMBER_ID"),
         (5, "stranger", None, "UNKNOWN_MEMBER_ID"),
         (5, "", None, "UNKNOWN_MEMBER_ID"),
+        (0, "", None, "UNKNOWN_MEMBER_ID"),
         (4, "member", None, "ILLEGAL_GENERATION"),
         (6, "member", None, "ILLEGAL_GENERATION"),
         (0, "static", "instance", "ILLEGAL_GENERATION"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from aioproducer.testing.fake.model import PRODUCER_ID_BLOCK
 from tests.unit.testing.fake.talk import model
 
 
@@ -35,6 +36,38 @@ def test_replicas_in_sync_are_replicas_and_include_the_leader() -> None:
     cluster.remove_leader("orders")
     cluster.shrink_isr("orders", 0, [second, third])
     assert partition.isr == [second, third]
+
+
+def test_a_broker_that_comes_back_is_in_sync_where_it_has_a_replica() -> None:
+    cluster = model(brokers=2)
+    cluster.create_topic("first", assignments={0: [1]})
+    cluster.stop_broker(1)
+    cluster.stop_broker(2)
+    assert [cluster.partition(topic, 0).isr for topic in ("orders", "first")] == [[2], [1]]
+    cluster.start_broker(2)
+    assert (cluster.leader_of("orders"), cluster.leader_of("first")) == (2, None)
+    cluster.start_broker(1)
+    assert [sorted(cluster.partition(topic, 0).isr) for topic in ("orders", "first")] == [[1, 2], [1]]
+    assert cluster.leader_of("first") == 1
+
+
+def test_no_producer_id_is_given_twice() -> None:
+    """Each broker has its own block of them."""
+    cluster = model(brokers=2)
+    ids = [cluster.new_producer_id(node_id) for _ in range(PRODUCER_ID_BLOCK + 1) for node_id in cluster.brokers]
+    assert len(set(ids)) == len(ids)
+    assert min(ids) == 0
+
+
+def test_configs_that_were_altered_before_stay() -> None:
+    cluster = model()
+    cluster.alter_configs("orders", {"max.message.bytes": 200})
+    cluster.alter_configs("orders", {"min.insync.replicas": 2})
+    config = cluster.topic("orders").config
+    assert (config.limits.max_message_bytes, config.min_insync_replicas) == (200, 2)
+    cluster.alter_configs("orders", {"max.message.bytes": None})
+    config = cluster.topic("orders").config
+    assert (config.limits.max_message_bytes, config.min_insync_replicas) == (1_048_588, 2)
 
 
 def test_new_partitions_have_as_many_replicas_as_the_others() -> None:

@@ -159,6 +159,7 @@ def resealed(at: int, value: bytes) -> bytes:
         (spoiled(8, struct.pack(">i", 13)), "CORRUPT_MESSAGE"),
         (spoiled(16, b"\1"), "INVALID_RECORD"),
         (spoiled(16, b"\3"), "CORRUPT_MESSAGE"),
+        (spoiled(16, b"\3")[:17], "CORRUPT_MESSAGE"),
         (spoiled(17, b"\0\0\0\0"), "CORRUPT_MESSAGE"),
         (spoiled(0, struct.pack(">q", 5)), "INVALID_RECORD"),
         (resealed(21, struct.pack(">h", 0x20)), "INVALID_RECORD"),

@@ -304,7 +304,30 @@ class TestEpochs:
         assert seen(one.cluster) == [b"b"]
 
 
+def test_a_description_has_the_partitions_of_the_transaction() -> None:
+    one = client()
+    one.produce(b"a")
+    one.produce(b"b", 1)
+    (told,) = one.ask(DescribeTransactionsRequest(transactional_ids=["txn"])).transaction_states
+    assert (told.transaction_state, told.producer_id, told.producer_epoch) == ("Ongoing", one.producer_id, one.epoch)
+    assert (told.transaction_timeout_ms, told.transaction_start_time_ms) == (60_000, NOW_MS)
+    assert [(topic.topic, topic.partitions) for topic in told.topics] == [("orders", [0, 1])]
+
+
 class TestCoordinators:
+    @pytest.mark.parametrize("version", range(7))
+    def test_they_are_found_in_every_version(self, version: int) -> None:
+        one = client()
+        find = FindCoordinatorRequest(key="txn") if version < 4 else FindCoordinatorRequest(coordinator_keys=["txn"])
+        if version > 0:
+            find.key_type = TRANSACTION
+        answer = ask(Session(one.cluster, 1), find, version)
+        found = answer if version < 4 else answer.coordinators[0]
+        node = one.cluster.coordinators.node_of("txn")
+        assert node is not None
+        broker = one.cluster.brokers[node]
+        assert (found.error_code, found.node_id, found.host, found.port) == (0, node, broker.host, broker.port)
+
     def test_they_move_with_their_state(self) -> None:
         one = client()
         one.produce(b"a")
@@ -443,6 +466,15 @@ class TestOffsets:
         assert answers[1].producer_id == one.producer_id
         assert self.commit(one, 2) == "INVALID_PRODUCER_EPOCH"
         assert one.cluster.coordinators.group("group").pending == {}
+
+    def test_their_log_knows_the_newest_epoch_that_wrote_there(self) -> None:
+        """Brokers that do not ask the transaction's coordinator have only that."""
+        one = Client(model(version="2.8"), producer_id=5, epoch=1)
+        assert self.commit(one, 2) == ""
+        one.epoch = 0
+        assert self.commit(one, 2) == "INVALID_PRODUCER_EPOCH"
+        one.epoch = 1
+        assert self.commit(one, 2) == ""
 
     @pytest.mark.parametrize(
         ("member", "error"),
