@@ -271,6 +271,20 @@ class TestEpochs:
         assert (one.init().error_code, one.epoch) == (0, 0)
         assert one.producer_id != old
 
+    def test_used_up_by_a_producer_that_goes_on(self) -> None:
+        """It gets the next producer id once, however often it asks; nobody else gets it."""
+        one = client()
+        known = one.cluster.coordinators.transactions.get("txn")
+        assert known is not None
+        old = one.producer_id
+        known.epoch = LAST_EPOCH
+        answers = [one.init(producer_id=old, producer_epoch=LAST_EPOCH) for _ in range(2)]
+        assert [(each.error_code, each.producer_epoch) for each in answers] == [(0, 0), (0, 0)]
+        assert answers[0].producer_id == answers[1].producer_id != old
+        for producer_id, epoch in ((old + 77, LAST_EPOCH), (old, LAST_EPOCH - 1)):
+            refused = one.init(producer_id=producer_id, producer_epoch=epoch)
+            assert name(refused.error_code) == "PRODUCER_FENCED"
+
     def test_a_timeout_takes_it_away(self) -> None:
         one = client()
         one.init(timeout_ms=1_000)
