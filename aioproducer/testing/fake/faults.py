@@ -226,7 +226,6 @@ class FaultScript:
         with self._guard:
             for fault in self._faults:
                 fault.cancel()
-            self._faults.clear()
 
     @property
     def pending(self) -> tuple[Fault, ...]:
@@ -236,19 +235,16 @@ class FaultScript:
 
     def of_request(self, node: int, api: str, targets: Targets) -> list[Fault]:
         """The faults that strike this request as a whole: all except errors for a partition of Produce."""
-        struck = [
+        return [
             fault
             for fault in self._aimed_at(node, api)
             if not (fault.effect is Effect.FAIL and api == "Produce") and fault.touches(targets) and fault.strike()
         ]
-        self._tidy()
-        return struck
 
     def of_batch(self, node: int, topic: str, partition: int) -> Fault | None:
         """The error that strikes the batch of one partition in a Produce request."""
         for fault in self._aimed_at(node, "Produce"):
             if fault.effect is Effect.FAIL and fault.covers(topic, partition) and fault.strike():
-                self._tidy()
                 return fault
         return None
 
@@ -266,7 +262,7 @@ class FaultScript:
             raise ValueError(f"how={fault.how!r}: garbage, correlation_id or truncated")
         self._check_place(fault)
         with self._guard:
-            self._faults.append(fault)
+            self._faults = [*(one for one in self._faults if one.active), fault]
         return fault
 
     def _check_place(self, fault: Fault) -> None:
@@ -278,9 +274,6 @@ class FaultScript:
             raise ValueError(f"partition={partition!r}: a number from 0 on, or None for all")
         if node is not None and node not in self._brokers:
             raise ValueError(f"node={node!r}: the brokers are {', '.join(map(str, self._brokers))}; or None for all")
-
-    def _tidy(self) -> None:
-        self._faults = [fault for fault in self._faults if fault.active]
 
 
 API_NAMES = frozenset(

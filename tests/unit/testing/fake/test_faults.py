@@ -272,6 +272,13 @@ class TestOtherwise:
         answer = send(leader_session(cluster), produce_request(cluster, batch(b"a")), 5)
         assert answer.delay_ms == 200
 
+    def test_throttled_clients_of_the_next_version_are_told(self) -> None:
+        cluster = model()
+        cluster.faults.throttle("Produce", 200)
+        session = leader_session(cluster)
+        assert send(session, produce_request(cluster, batch(b"a")), 6).delay_ms == 0
+        assert send(session, produce_request(cluster, batch(b"a")), 6).delay_ms == 200
+
     def test_several_strike_together(self) -> None:
         cluster = model()
         cluster.faults.delay("InitProducerId", 30)

@@ -190,6 +190,15 @@ class TestVerification:
 
 
 class TestMarkers:
+    @pytest.mark.parametrize("committed", [True, False])
+    def test_while_they_are_late_the_other_end_is_refused(self, committed: bool) -> None:
+        one = client()
+        one.cluster.coordinators.transactions.marker_delay_ms = 100
+        one.produce(b"a")
+        assert one.end(committed=committed).error_code == 0
+        assert name(one.end(committed=committed).error_code) == "CONCURRENT_TRANSACTIONS"
+        assert name(one.end(committed=not committed).error_code) == "INVALID_TXN_STATE"
+
     def test_they_can_be_late(self) -> None:
         """The next transaction has to wait until the markers are written."""
         one = client()
@@ -449,6 +458,25 @@ class TestOffsets:
         one.end(committed=committed, version=5 if v2 else 4)
         assert [each.offset for each in group.offsets.values()] == ([7] if committed else [])
         assert group.pending == {}
+
+    def test_the_groups_coordinator_alone_takes_them(self) -> None:
+        one = client()
+        group = TxnOffsetCommitRequestTopic(
+            name="orders", partitions=[TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=7)]
+        )
+        request = TxnOffsetCommitRequest(
+            transactional_id="txn",
+            group_id="group",
+            producer_id=one.producer_id,
+            producer_epoch=one.epoch,
+            topics=[group],
+        )
+        told = {}
+        for node in one.cluster.brokers:
+            (topic,) = ask(Session(one.cluster, node), request, 5).topics
+            told[node] = name(topic.partitions[0].error_code)
+        coordinator = one.cluster.coordinators.node_of("group")
+        assert told == {node: "" if node == coordinator else "NOT_COORDINATOR" for node in one.cluster.brokers}
 
     @pytest.mark.parametrize("version", [4, 5])
     def test_the_groups_coordinator_asks_that_of_the_transaction(self, version: int) -> None:
