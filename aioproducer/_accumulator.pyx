@@ -45,8 +45,6 @@ cdef enum:
     FULL_ENOUGH = 64        # and they hold fewer records than this on average
     SHORT_LINGER_MS = 50    # at most, while memory is short
     GATHER_SHARE = 8        # a batch past its linger gathers for at most this part of delivery_timeout_ms
-    SEALED_BYTES = 64       # incompressible records grow by at most this much when compressed,
-    SEALED_SHARE = 256      # plus one byte for each so many
     LATE_MS = 100           # as in patient_timer.py
 
 
@@ -486,10 +484,11 @@ cdef class RecordAccumulator:
         return batches, unsealed
 
     cdef Py_ssize_t size_in_request(self, ProducerBatch batch) noexcept:
-        """What a batch takes at most in the request that is being filled, with the fields around it."""
+        """What a batch takes at most in the request that is being filled, with the fields around it.
+
+        Compression makes it no larger: records that would grow are sent as they are.
+        """
         cdef Py_ssize_t size = PARTITION_BYTES + batch.wire_size()
-        if self.compresses and not batch.sealed:
-            size += SEALED_BYTES + batch.size_bytes // SEALED_SHARE
         if batch.queue.topic.drain != self.drains:
             size += batch.queue.topic.frame_bytes
         return size
