@@ -301,17 +301,29 @@ def test_compression_ratio_fills_batches() -> None:
     """Compressed batches take as many plain bytes as should fit by the topic's ratio, with a margin of 5%."""
     accumulator = make_accumulator(batch_size=1061, sticky_size=1061, compresses=True, max_request_size=5000)
     topic = add_topic(accumulator)
-    for _ in range(100):
-        topic.observe_ratio(0.5)  # falls by 0.005 a batch at most: from 1.0 to 0.5
-    for _ in range(30):
-        put(accumulator, topic, bytes(100))
-    first, *_ = drain_all(accumulator)
-    assert first.size_bytes == 109 * 17  # with one more, 0.5 x 1.05 of the size would be above 1,000
-    topic.observe_ratio(0.9)  # rises at once
-    for _ in range(30):
-        put(accumulator, topic, bytes(100))
-    first, *_ = drain_all(accumulator)
-    assert first.size_bytes <= 1000 / 0.9 / 1.05
+
+    def compress(ratio: float) -> None:
+        put(accumulator, topic, bytes(91))
+        (batch,) = drain_all(accumulator)
+        assert batch.size_bytes == 100
+        batch.seal(bytes(int(ratio * 100)), 1)
+        end(accumulator, batch)
+
+    def fill() -> int:
+        for _ in range(30):
+            put(accumulator, topic, bytes(91))
+        first, *others = drain_all(accumulator)
+        for batch in (first, *others):
+            end(accumulator, batch)
+        return first.size_bytes
+
+    compress(0.5)
+    assert fill() == 900  # the ratio falls by 0.005 a batch at most
+    for _ in range(99):
+        compress(0.5)
+    assert fill() == 1900  # with one more record, 0.5 x 1.05 of the size would be above 1,000
+    compress(0.9)
+    assert fill() == 1000  # it rises at once
 
 
 def test_plain_bytes_of_a_compressed_batch_are_bounded() -> None:

@@ -452,6 +452,16 @@ def test_no_limit_is_kept_for_ever() -> None:
     assert topic.batch_limit == accumulator.batch_size
 
 
+def test_a_limit_that_no_longer_stands_is_not_kept() -> None:
+    """A batch of just that size is refused when larger ones may be tried again."""
+    accumulator = make_accumulator()
+    topic = add_topic(accumulator)
+    limit = refuse(accumulator, topic, 60)
+    smaller = refuse(accumulator, topic, 30, now_ms=NOW + KEPT_MS)
+    assert smaller == HEADER_BYTES + (limit - HEADER_BYTES) // 2
+    assert topic.batch_limit == smaller
+
+
 def test_a_topic_that_is_made_again_has_another_limit() -> None:
     accumulator = make_accumulator()
     topic = add_topic(accumulator)
