@@ -185,6 +185,22 @@ def test_a_good_one(batch: Batch) -> None:
     assert sorted(batch.released) == ["array", "schema"]
 
 
+def test_rows_go_to_the_topics_that_they_name() -> None:
+    """Of several hundred names, some share the place where their topics are kept for later rows.
+
+    Some names have the same length, others begin alike.
+    """
+    names = [f"topic-{number:03}" for number in range(300)] + ["t" * length for length in range(1, 250)]
+    rows = names + names[::-1]
+    feed, tally, accumulator = feed_of(pa.table({"value": rows, "topic": rows}), None)
+    for name in dict.fromkeys(rows):
+        add_topic(accumulator, name)
+    assert run(feed) == FEED_DONE
+    assert (tally.admitted, tally.failed) == (len(rows), 0)
+    written = {batch.topic: [record.value for record in read(batch)] for batch in drain_all(accumulator)}
+    assert written == {name: [name.encode()] * rows.count(name) for name in rows}
+
+
 @pytest.mark.parametrize("kind", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"])
 def test_integers_of_every_width(kind: str) -> None:
     """Negative and largest numbers are read correctly; the errors of refused rows show them."""
@@ -343,10 +359,11 @@ def test_dictionaries_of_dictionaries(column: str, length: int) -> None:
         feed_of(batch)
 
 
-def test_a_size_of_many_digits() -> None:
-    """More digits than Python converts to an int."""
+@pytest.mark.parametrize("digits", ["", "-1", "1 ", "\u0661", "2147483648", "9999999999", "1" * 5_000])
+def test_a_size_that_is_none(digits: str) -> None:
+    """Even with more digits than Python converts to an int."""
     batch = Batch({"value": pa.array([b"v"], pa.binary(1))})
-    batch.schema.children[0].contents.format = b"w:" + b"1" * 5_000
+    batch.schema.children[0].contents.format = b"w:" + digits.encode()
     with pytest.raises(CorruptArrowError, match="names no size"):
         feed_of(batch)
 
