@@ -1118,6 +1118,20 @@ async def test_send_of_a_record_that_has_ended(door: Door) -> None:
     assert future.done()
 
 
+async def test_a_step_from_python_keeps_nothing_alive(door: Door) -> None:
+    """Programs that drive a coroutine themselves take such steps, and so do asyncio's tasks if written in Python."""
+    submission = door.send("orders", b"v")
+    metadata = None
+    submission.send(None)
+    end(door.accumulator, *door.batches())
+    try:
+        submission.send(None)
+    except StopIteration as stop:
+        metadata = stop.value
+    assert metadata is not None
+    assert sys.getrefcount(metadata) == 2
+
+
 async def test_cancelled_before_the_first_step(door: Door) -> None:
     """A task that is cancelled before it began has not sent."""
     calls: list[Any] = [door.submit, door.send]

@@ -879,3 +879,16 @@ def test_what_is_out_of_order_outside_of_transactions(one: Partition, sequences:
     assert sequences.cures(first)
     assert sequences.cures(second)
     assert not sequences.cures(one.batch())
+
+
+def test_an_answer_from_the_log_of_a_deleted_topic_tells_nothing_of_the_next_one(one: Partition) -> None:
+    """Two batches could follow each other there only after its own leader has acknowledged one."""
+    first = one.send()
+    one.accumulator.update_topic("orders", b"another topic id", [(1, 0)])
+    second, third = one.batch(), one.batch()
+    assert not one.may_send(second)
+    one.ack(first)
+    one.send(second)
+    assert not one.may_send(third)
+    one.ack(second)
+    assert one.may_send(third)
