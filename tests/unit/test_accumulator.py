@@ -1199,6 +1199,7 @@ def test_take_all() -> None:
     (in_worker,) = sealing(accumulator)
     put(accumulator, topic, partition=2)
     (backing_off,) = drain_all(accumulator)
+    backing_off.in_doubt = True
     accumulator.requeue(backing_off, NOW, NOW + 100)
     put(accumulator, topic, partition=3)
     taken = accumulator.take_all()
