@@ -536,6 +536,17 @@ async def test_what_can_be_no_partition_is_told_so(broker: ProducingBroker, conf
 
 
 @each_path
+async def test_headers_that_can_be_read_once_outlast_a_wait_for_memory(
+    broker: ProducingBroker, configs: dict[str, Any]
+) -> None:
+    """A record that has to wait is tried again."""
+    records = [Record(bytes(1_000), headers=iter([("row", b"%d" % row)])) for row in range(200)]
+    async with producer_of(broker, buffer_memory=32_768, batch_size=16_384, **configs) as producer:
+        assert (await producer.send_many("orders", records)).acked == 200
+    assert [one.headers for one in broker.log["orders", 0]] == [(("row", b"%d" % row),) for row in range(200)]
+
+
+@each_path
 async def test_memory_that_stays_away(broker: ProducingBroker, configs: dict[str, Any]) -> None:
     """Admission stops if there is no memory for max_block_ms; admitted records go on."""
     broker.holding = True
