@@ -609,9 +609,7 @@ cdef class RecordAccumulator:
             piece.append(&record, headers, size)
             piece.result.add_record()
             index += 1
-        batch.queue.topic.compression_ratio = max(
-            1.0, batch.wire_size() / <double>max(1, batch.size_bytes)
-        )
+        batch.queue.topic.compression_ratio = 1.0
         left = list(pieces)
         batch.result.split_into(results)
         self.land(batch)    # no earlier: if memory is short, the batch is still in flight

@@ -81,7 +81,7 @@ def test_split_always_helps(sizes: list[int]) -> None:
 
 
 def test_split_of_a_compressed_batch() -> None:
-    """The pieces of a compressed batch are to be compressed again, and later batches are filled less."""
+    """The pieces of a compressed batch are to be compressed again."""
     accumulator = make_accumulator(compresses=True)
     batch, _ = filled(accumulator, 20, now_ms=NOW)
     before = read(batch)
@@ -90,6 +90,28 @@ def test_split_of_a_compressed_batch() -> None:
     pieces = accumulator.split(batch, plain, NOW)
     assert not any(piece.sealed for piece in pieces)
     assert [record for piece in pieces for record in read(piece)] == before
+
+
+def test_batches_after_a_split_are_filled_as_if_nothing_compressed() -> None:
+    """Until they have shown how much smaller they get."""
+    accumulator = make_accumulator(batch_size=1061, compresses=True, max_request_size=5000)
+    topic = add_topic(accumulator)
+    for _ in range(100):
+        topic.observe_ratio(0.5)
+    for _ in range(19):
+        put(accumulator, topic, bytes(91), now_ms=NOW)
+    (batch,) = drain_all(accumulator, now_ms=NOW)
+    plain = bytes(batch.contents())
+    assert len(plain) == 1900
+    batch.seal(bytes(950), 1)
+    accumulator.split(batch, plain, NOW)
+    for piece in drain_all(accumulator, now_ms=NOW):
+        end(accumulator, piece)
+    assert topic.batch_limit == HEADER_BYTES + 475
+    for _ in range(19):
+        put(accumulator, topic, bytes(91), now_ms=NOW)
+    first, *_ = drain_all(accumulator, now_ms=NOW)
+    assert first.size_bytes == 400
 
 
 def test_split_continues_sequences() -> None:
