@@ -465,6 +465,8 @@ def _take_over(data: Any, columns: Mapping[str, str]) -> ArrowSource:
 
 def _check_no_objects(data: Any, columns: Mapping[str, str]) -> None:
     """Refuse columns of Python objects: polars exports their addresses, as fixed_size_binary[8]."""
+    if not hasattr(data, "__arrow_c_stream__"):
+        return  # it is refused anyway; asking a LazyFrame for its schema may read files, and gives a warning
     types = getattr(data, "schema", None)
     if not isinstance(types, Mapping):
         return

@@ -585,7 +585,9 @@ async def test_columns_of_the_same_name(broker: ProducingBroker) -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"bytes", [1], None, pa.array([1]), pa.array(["a"])], ids=["bytes", "list", "None", "numbers", "strings"]
+    "data",
+    [b"bytes", [1], None, pa.array([1]), pa.array(["a"]), polars.LazyFrame({"value": ["a"]})],
+    ids=["bytes", "list", "None", "numbers", "strings", "LazyFrame"],
 )
 async def test_what_is_no_table(broker: ProducingBroker, data: Any) -> None:
     async with producer_of(broker) as producer:
