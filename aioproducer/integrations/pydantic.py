@@ -47,7 +47,8 @@ class PydanticSerializer(JsonSerializer[Value_contra]):
 
     Args:
         value_type: a model, a union of models, a dataclass, ``list[Model]``, or any other type for TypeAdapter; None
-            for models of any class, each with its own serializer.
+            or BaseModel for models of any class, each with its own serializer. A subclass's own fields are left out,
+            unless ``serialize_as_any=True``.
         validate: converts values to ``value_type`` first, so that dicts and the like are accepted; values that do not
             validate are refused. False accepts values of that type unchecked.
         dump: arguments of ``dump_json``, such as ``by_alias=True`` or ``exclude_none=True``.
@@ -60,6 +61,8 @@ class PydanticSerializer(JsonSerializer[Value_contra]):
     @overload
     def __init__(self, value_type: Any, *, validate: bool = False, **dump: Any) -> None: ...
     def __init__(self, value_type: Any = None, *, validate: bool = False, **dump: Any) -> None:
+        if value_type is BaseModel:
+            value_type = None  # it has no fields, so its own serializer would write none
         if validate and value_type is None:
             raise TypeError("validate=True needs a type")
         for name in dump:

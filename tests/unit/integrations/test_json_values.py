@@ -39,6 +39,10 @@ class Line(pydantic.BaseModel):
         return item
 
 
+class Priced(Line):
+    cents: int
+
+
 class Order(pydantic.BaseModel):
     id: int
     lines: list[Line] = []
@@ -164,6 +168,13 @@ def test_any_struct_is_read_back(point: Point) -> None:
         (PydanticSerializer(Order, validate=True), {"id": "7"}, {"id": 7, "lines": []}),
         (PydanticSerializer(Order, exclude_defaults=True), Order(id=7), {"id": 7}),
         (PydanticSerializer(exclude_defaults=True), Order(id=7), {"id": 7}),
+        (PydanticSerializer(pydantic.BaseModel), Line(item="tea"), {"item": "tea", "count": 1}),
+        (PydanticSerializer(Line), Priced(item="tea", cents=250), {"item": "tea", "count": 1}),
+        (
+            PydanticSerializer(Line, serialize_as_any=True),
+            Priced(item="tea", cents=5),
+            {"item": "tea", "count": 1, "cents": 5},
+        ),
         (PydanticSerializer(Plain), Plain(1), {"x": 1}),
         (MsgspecSerializer(), [Point(1), Plain(2)], [{"x": 1, "kind": "a"}, {"x": 2}]),
         (MsgspecSerializer(Point | Plain), Plain(2), {"x": 2}),
@@ -281,6 +292,7 @@ def test_an_error_lists_few_of_many_problems() -> None:
     "make",
     [
         lambda: PydanticSerializer(validate=True),
+        lambda: PydanticSerializer(pydantic.BaseModel, validate=True),
         lambda: PydanticSerializer(Order, exclude_non=True),
         lambda: PydanticSerializer(exclude_non=True),
         lambda: MsgspecSerializer(validate=True),
