@@ -96,10 +96,19 @@ async def test_live_metrics(cluster: FakeCluster) -> None:
 
 
 async def test_the_example_for_starlette_is_ready_and_publishes(cluster: FakeCluster) -> None:
-    async with serving(program("Starlette(", cluster)["app"]) as client:
+    async with serving(program("async def click(request: Request)", cluster)["app"]) as client:
         assert (await client.post("/clicks", content=b"home")).status_code == 202
         assert (await client.get("/readyz")).status_code == 200
     assert values(cluster, "clicks") == [b"home"]
+
+
+async def test_an_application_without_hooks_has_a_producer_when_it_is_mounted(cluster: FakeCluster) -> None:
+    names = program("get_asgi_application", cluster)
+    async with serving(names["app"]) as client:
+        assert (await client.get("/readyz")).status_code == 200
+        assert (await client.post("/anything")).status_code == 204
+    assert values(cluster, "orders") == [b"tea"]
+    assert names["producer"].health().state.value == "closed"
 
 
 async def test_the_producer_of_the_example_for_faststream_outlives_its_messages(cluster: FakeCluster) -> None:
