@@ -251,7 +251,7 @@ class ProducerMetrics:
         if group == "producer-topic-metrics":
             return tuple(self._topics)
         if group == "producer-node-metrics":
-            return tuple(f"node-{node_id}" for node_id in self._nodes)
+            return tuple(f"node-{node_id}" for node_id in list(self._nodes))  # others may come meanwhile
         return ("",)
 
     def values(self, group: str, member: str, names: Iterable[str], now_ms: int) -> Iterator[tuple[str, float]]:

@@ -598,8 +598,12 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
         return engine.partitions_of(topic)
 
     def metrics(self) -> dict[str, dict[str, Any]]:
-        """A snapshot of all metrics under Kafka's names: ``{group: {name: value}}``; topic and node groups nest."""
-        return {} if self._engine is None else self._engine.metrics_snapshot()
+        """A snapshot of all metrics under Kafka's names: ``{group: {name: value}}``; topic and node groups nest.
+
+        It may be called in any thread.
+        """
+        engine = self._engine
+        return {} if engine is None else engine.metrics_snapshot()
 
     async def client_instance_id(self, timeout: float) -> str | None:
         """The id that the cluster assigned to this producer and its metrics (KIP-714).
@@ -663,15 +667,17 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
     @property
     def cluster_id(self) -> str | None:
         """The id of the cluster (KIP-78); None before ``start``, and if the cluster has none."""
-        return None if self._engine is None else self._engine.cluster_id
+        engine = self._engine
+        return None if engine is None else engine.cluster_id
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
         """The event loop in which the producer was started; None before that."""
-        return None if self._engine is None else self._engine.loop
+        engine = self._engine
+        return None if engine is None else engine.loop
 
     def health(self) -> ProducerHealth:
-        """What the producer is doing, and what keeps it from sending; waits for nothing.
+        """What the producer is doing, and what keeps it from sending; waits for nothing, and works in any thread.
 
         ``ready`` says whether a record could be sent at once, ``live`` whether this producer can still recover.
         ``pending`` counts the records that have not ended, ``given_up`` those that failed because of ``close(timeout)``

@@ -128,8 +128,8 @@ class NetworkClient:
 
     @property
     def in_flight_count(self) -> int:
-        """Requests in flight on all connections."""
-        return sum(connection.in_flight_count for connection in self._open)
+        """Requests in flight on all connections. Any thread may ask."""
+        return sum(connection.in_flight_count for connection in list(self._open))
 
     # --- one node -----------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Collection, Iterator, Mapping
+from operator import itemgetter
 
 from aioproducer.cluster import Broker
 from aioproducer.errors import AuthenticationError, ConnectionLostError, KafkaError
@@ -237,20 +238,20 @@ class Nodes:
     def unreachable(self) -> KafkaError | None:
         """Why no broker can be reached; None while one is connected or no failure is known.
 
-        The bootstrap connection does not count: its address may not accept records.
+        The bootstrap connection does not count: its address may not accept records. Any thread may ask.
         """
-        nodes = self.by_id.values()
+        nodes = list(self.by_id.values())  # a copy, as others may come meanwhile
         if any(node.connection is not None for node in nodes) or all(node.error is None for node in nodes):
             return None
         return self.newest_failure()
 
     def newest_failure(self) -> KafkaError:
         """The error of the node tried last, among those that failed."""
-        failed = [node for node in self.by_id.values() if node.error is not None]
+        nodes = list(self.by_id.values())
+        failed = [(node.attempted_ms, error) for node in nodes if (error := node.error) is not None]
         if not failed:
             return not_written(ConnectionLostError("no broker is known"))
-        error = max(failed, key=lambda node: node.attempted_ms).error
-        assert error is not None
+        _, error = max(failed, key=itemgetter(0))
         if isinstance(error, AuthenticationError):
             return copy.copy(error)
         lost = not_written(ConnectionLostError(f"no broker can be reached: {error}"))

@@ -219,6 +219,21 @@ def test_requests_of_a_node_and_of_all() -> None:
     assert groups["producer-node-metrics"]["node-2"]["response-rate"] == 0
 
 
+def test_a_node_that_appears_while_another_thread_reads() -> None:
+    metrics = ProducerMetrics()
+
+    class Id(int):
+        """Between any two steps of the thread, the loop may send the first request to another broker."""
+
+        def __format__(self, spec: str) -> str:
+            metrics.traffic(2).sent(300, START_MS)
+            return super().__format__(spec)
+
+    metrics.traffic(Id(1)).sent(100, START_MS)
+    assert list(metrics.snapshot(START_MS)["producer-node-metrics"]) == ["node-1"]
+    assert list(metrics.snapshot(START_MS)["producer-node-metrics"]) == ["node-1", "node-2"]
+
+
 def test_throttling_counts_the_answers_without_it_too() -> None:
     metrics = ProducerMetrics()
     metrics.record_answer(metrics.traffic(1), 5, 100, START_MS)

@@ -47,6 +47,7 @@ from tests.eager import make_tasks_eager
 from tests.unit.core import messages_of
 from tests.unit.net.fake_broker import EVERYTHING, FakeBroker, ReceivedRequest, closed_port, end_with_answer
 from tests.unit.net.lifetimes import goes_by_itself
+from tests.unit.net.stand_in import StandIn
 
 METADATA = MetadataRequest(topics=[])
 
@@ -566,6 +567,26 @@ async def test_a_lost_connection_is_told_and_fails_nothing_else(broker: FakeBrok
         assert [node_id for node_id, _ in client.disconnects] == [1]
         assert client.free_connection(2, client.now_ms)
         assert not client.free_connection(1, client.now_ms)
+
+
+async def test_connections_that_open_while_another_thread_counts() -> None:
+    async with Client() as client:
+
+        class Counted(StandIn):
+            """Between any two steps of the thread, the loop may open another connection."""
+
+            @property
+            def in_flight_count(self) -> int:
+                client._open[StandIn(2)] = None  # type: ignore[index]
+                return 3
+
+            @in_flight_count.setter
+            def in_flight_count(self, count: int) -> None:
+                pass
+
+        client._open[Counted(1)] = None  # type: ignore[index]
+        assert client.in_flight_count == 3
+        client._open.clear()
 
 
 async def test_a_node_is_ready_while_fewer_than_allowed_are_in_flight(broker: FakeBroker) -> None:

@@ -10,7 +10,7 @@ import pytest
 from aioproducer.cluster import Broker
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import ConnectionLostError, KafkaError, SaslAuthenticationFailedError
-from aioproducer.net.node import ReconnectPolicy
+from aioproducer.net.node import Node, ReconnectPolicy
 from aioproducer.net.nodes import SLOW_MS, Nodes, held_up
 from tests.unit.net.stand_in import StandIn
 
@@ -407,3 +407,25 @@ def test_the_newest_failure_tells_why_no_broker_can_be_reached() -> None:
     assert told is not refused
     connect(nodes, 3)
     assert nodes.unreachable is None
+
+
+def test_why_none_can_be_reached_while_another_thread_goes_on() -> None:
+    """Between any two steps of a probe's thread, the loop's may find another broker, or forget a failure."""
+    nodes = nodes_of(1, 2)
+    policy = ReconnectPolicy(ProducerConfig.parse({"bootstrap_servers": "unused:1"}), random.Random(1))
+
+    class Changing(Node):
+        reads = 0
+
+        @property
+        def error(self) -> KafkaError | None:  # type: ignore[override]
+            self.reads += 1
+            nodes.by_id[len(nodes.by_id) + 1] = Node(Broker(9, "host", 9), policy)
+            return LOST if self.reads <= 2 else None
+
+        @error.setter
+        def error(self, error: KafkaError | None) -> None:
+            pass
+
+    nodes.by_id[1] = Changing(Broker(1, "host", 1), policy)
+    assert str(nodes.unreachable) == "no broker can be reached: lost"
