@@ -16,6 +16,8 @@ try:
         _topic_index,  # noqa: F401
     )
 except ImportError as _error:
+    if _error.name != __name__:
+        raise  # they are there, and say themselves what is wrong
     raise ImportError(
         f"the compiled core of aioproducer can't be imported from {__path__[0]}. If that is a checkout: run Python in "
         "another folder, where it finds the installed package; or build the core here: pip install -e ."

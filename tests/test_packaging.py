@@ -119,20 +119,34 @@ def test_imports_of_the_compiled_core_are_named_in_python_code() -> None:
     assert not needed - seen - at_compile_time - sys.stdlib_module_names
 
 
-def test_an_import_of_sources_that_are_not_compiled_says_what_to_do(tmp_path: Path) -> None:
-    """Python looks for modules in its folder first, which right after an installation is often the checkout."""
-    (tmp_path / "aioproducer").mkdir()
-    shutil.copy(ROOT / "aioproducer" / "__init__.py", tmp_path / "aioproducer")
+def import_in(folder: Path) -> str:
+    """What Python says about an import of the package in this folder."""
     # Without the start-up files of site-packages, where an editable installation would find the compiled modules.
     code = f"import sys; sys.path += {site.getsitepackages()!r}; import aioproducer"
     command = [sys.executable, "-S", "-c", code]
     finished = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+        command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
         env={name: value for name, value in os.environ.items() if not name.startswith("PYTHON")},
     )  # fmt: skip
-    said = f"ImportError: the compiled core of aioproducer can't be imported from {tmp_path / 'aioproducer'}. If that"
-    assert said in finished.stderr
-    assert "pip install -e ." in finished.stderr
+    return finished.stderr
+
+
+def test_an_import_of_sources_that_are_not_compiled_says_what_to_do(tmp_path: Path) -> None:
+    """Python looks for modules in its folder first, which right after an installation is often the checkout."""
+    (tmp_path / "aioproducer").mkdir()
+    shutil.copy(ROOT / "aioproducer" / "__init__.py", tmp_path / "aioproducer")
+    said = import_in(tmp_path)
+    where = tmp_path / "aioproducer"
+    assert f"ImportError: the compiled core of aioproducer can't be imported from {where}. If that" in said
+    assert "pip install -e ." in said
+
+
+def test_a_compiled_module_that_is_there_says_itself_why_it_can_not_be_imported(tmp_path: Path) -> None:
+    """As in a second interpreter of the process: nothing is gained by another folder, or by building it again."""
+    (tmp_path / "aioproducer").mkdir()
+    shutil.copy(ROOT / "aioproducer" / "__init__.py", tmp_path / "aioproducer")
+    (tmp_path / "aioproducer" / "_arrow_columns.py").write_text("raise ImportError('only one interpreter may load it')")
+    assert import_in(tmp_path).endswith("\nImportError: only one interpreter may load it\n")
 
 
 @pytest.mark.parametrize(("chosen", "processors", "jobs"), [("", 64, 4), ("", 2, 2), ("1", 64, 1), ("12", 64, 12)])
