@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -47,7 +47,8 @@ class MemoryQueue:
     def __init__(self, loop: asyncio.AbstractEventLoop, on_change: Callable[[bool], None]) -> None:
         self._loop = loop
         self._on_change = on_change
-        self._waiters: deque[_Waiter] = deque()
+        self._waiters: OrderedDict[_Waiter, None] = OrderedDict()
+        """In order of arrival. Any of thousands may leave at any time, as when a web server's clients disconnect."""
         self._refusal: BaseException | None = None
         self._serving = False
 
@@ -80,15 +81,19 @@ class MemoryQueue:
         """End every wait, now and later, each with an error of its own."""
         self._refusal = error
         while self._waiters:
-            self._end(self._waiters[0], _raising(copy.copy(error)))
+            self._end(self._first, _raising(copy.copy(error)))
 
     # --- serving ------------------------------------------------------------------------------------------------------
+
+    @property
+    def _first(self) -> _Waiter:
+        return next(iter(self._waiters))
 
     def _serve(self) -> None:
         """Serve waiters in order until one has to keep waiting."""
         self._serving = False
         for _ in range(SERVED_A_TURN):
-            if not self._waiters or not self._try(self._waiters[0]):
+            if not self._waiters or not self._try(self._first):
                 return
         self.memory_freed()
 
@@ -109,7 +114,7 @@ class MemoryQueue:
 
     def _time_out(self, waiter: _Waiter) -> None:
         """A last try if it is first; a waiter that times out behind others must not be served before them."""
-        if waiter.served.done() or (waiter is self._waiters[0] and self._try(waiter)):
+        if waiter.served.done() or (waiter is self._first and self._try(waiter)):
             return
         self._end(waiter, lambda: None)
         self.memory_freed()  # for the next one, which may want less
@@ -120,7 +125,7 @@ class MemoryQueue:
         if self._refusal is not None:
             waiter.served.set_result(_raising(copy.copy(self._refusal)))
             return
-        self._waiters.append(waiter)
+        self._waiters[waiter] = None
         waiter.queued = True
         if len(self._waiters) == 1:
             self._on_change(True)
@@ -138,7 +143,7 @@ class MemoryQueue:
             self.memory_freed()
 
     def _remove(self, waiter: _Waiter) -> None:
-        self._waiters.remove(waiter)
+        del self._waiters[waiter]
         waiter.queued = False
         if not self._waiters:
             self._on_change(False)
