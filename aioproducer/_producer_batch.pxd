@@ -54,10 +54,12 @@ cdef class ProducerBatch(RecordBatch):
     cdef public bint maybe_written          # for the user; sticky
     cdef public bint in_doubt               # an attempt may have written it, and no later answer ruled that out
     cdef public int64_t refused_ms          # when, in doubt, it was first refused as out of order; -1: not yet
+    cdef bint denied                        # and then again, when no copy of it could arrive late any more
     cdef public int64_t numbered_before     # batches of its partition numbered before it
     cdef public bint failed_early          # its Deliveries have failed, whatever happens to the batch
 
     cdef tuple order_in_partition(self)
+    cpdef void begin_doubt(self) noexcept
     cpdef void set_producer_state(self, int64_t producer_id, int16_t producer_epoch, int32_t base_sequence,
                                   bint transactional=*) noexcept
     cpdef complete(self, int64_t base_offset, int64_t log_append_time_ms)

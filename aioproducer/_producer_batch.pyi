@@ -106,6 +106,9 @@ class ProducerBatch:
     def ended(self) -> bool:
         """Acknowledged, failed or split."""
 
+    def begin_doubt(self) -> None:
+        """An attempt may have written it; refusals before that prove nothing any more."""
+
     def set_producer_state(
         self, producer_id: int, producer_epoch: int, base_sequence: int, transactional: bool = False
     ) -> None:

@@ -72,6 +72,11 @@ cdef class ProducerBatch(RecordBatch):
     def ended(self):
         return self.state == ENDED
 
+    cpdef void begin_doubt(self) noexcept:
+        self.in_doubt = True
+        self.refused_ms = -1
+        self.denied = False
+
     cpdef void set_producer_state(self, int64_t producer_id, int16_t producer_epoch, int32_t base_sequence,
                                   bint transactional=False) noexcept:
         self.producer_id = producer_id

@@ -33,6 +33,9 @@ cdef class PartitionSequences:
     cdef tuple order_of_last(self)
     cdef int turn(self, bytes topic_id) except -1
     cdef int may_be_written(self) except -1
+    cdef bint is_known(self) noexcept
+    cdef bint may_follow(self, ProducerBatch batch)
+    cdef list refused_before(self, ProducerBatch batch)
 
 
 cdef class SequenceBooks:
@@ -47,3 +50,4 @@ cdef class SequenceBooks:
     cdef bint is_current(self, PartitionSequences books) noexcept
     cdef int give_number(self, ProducerBatch batch) except -1
     cdef int strike_acknowledged(self, ProducerBatch batch) except -1
+    cdef list proven_by(self, ProducerBatch batch)

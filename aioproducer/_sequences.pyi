@@ -51,6 +51,13 @@ class PartitionSequences:
     def open_gap(self, batch: ProducerBatch) -> None:
         """A numbered batch failed."""
 
+    def refused_for_good(self, batch: ProducerBatch) -> None:
+        """A batch in doubt was refused as out of order, and no copy of it can arrive late any more.
+
+        It may still be in the log, as a restarted broker remembers only the last batch. So all in doubt are ruled out
+        together, once each was refused.
+        """
+
     def rule_out(self, batch: ProducerBatch) -> None:
         """The batch is surely not in the log, nor is anything numbered after it."""
 

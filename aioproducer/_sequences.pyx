@@ -6,7 +6,7 @@ theory of operation for both.
 
 import cython
 
-from aioproducer._producer_batch cimport PartitionQueue, ProducerBatch
+from aioproducer._producer_batch cimport CLOSED, IN_FLIGHT, PartitionQueue, ProducerBatch
 
 from aioproducer.records import TopicPartition
 
@@ -93,15 +93,61 @@ cdef class PartitionSequences:
         for item in self.numbered:
             other = <ProducerBatch>item
             if other.order_in_partition() > self.absent and other.maybe_written:
-                other.in_doubt = True
-                other.refused_ms = -1   # not since
+                other.begin_doubt()     # no refusal counts that came before
         self.absent = None
         return 0
+
+    cdef bint is_known(self) noexcept:
+        """Whether the leader knows the producer. One that does not accepts any sequence as the first."""
+        return self.known_producer_id == self.producer_id
+
+    cdef bint may_follow(self, ProducerBatch batch):
+        """Whether to find out if this is the last written batch, which is all that a restarted broker remembers.
+
+        The first one was refused and is on its way again; this one follows it at once.
+        """
+        cdef ProducerBatch other = <ProducerBatch>self.numbered[0]
+        if not self.is_known() or not other.in_doubt or other.refused_ms < 0:
+            return False
+        for item in self.numbered:
+            other = <ProducerBatch>item
+            if other is batch:
+                break
+            if other.state != IN_FLIGHT or other.leader_epoch != batch.queue.leader_epoch:
+                return False
+        return True
+
+    cdef list refused_before(self, ProducerBatch batch):
+        """Batches in doubt before this one, which the leader has, that it refused to repeat: they are there, too."""
+        cdef ProducerBatch other
+        cdef list found = []
+        for item in self.numbered:
+            other = <ProducerBatch>item
+            if other is batch:
+                break
+            if other.state == CLOSED and other.in_doubt and other.refused_ms >= 0:
+                found.append(other)
+        return found
+
+    def refused_for_good(self, ProducerBatch batch not None):
+        cdef ProducerBatch other
+        cdef ProducerBatch oldest = None
+        batch.denied = True
+        if not self.is_known():
+            self.rule_out(batch)
+            return
+        for item in self.numbered:
+            other = <ProducerBatch>item
+            if other.state == IN_FLIGHT or other.in_doubt and not other.denied:
+                return
+            if oldest is None and other.in_doubt:
+                oldest = other
+        self.rule_out(oldest)
 
     def rule_out(self, batch):
         # A leader that does not know the producer accepts any sequence as the first. So a batch behind this one may
         # still be written when it is resent to the log of a recreated topic that has none of our batches yet.
-        if self.known_producer_id == self.producer_id:
+        if self.is_known():
             self.absent = batch.order if self.absent is None else min(self.absent, batch.order)
         for other in self.numbered:
             if other.order >= batch.order:
@@ -125,7 +171,7 @@ cdef class SequenceBooks:
         books.turn(batch.queue.topic.topic_id)
         if batch.base_sequence >= 0:
             # A retried batch goes only as the first of its partition; a batch that overtakes another is out of order.
-            return books.is_first(batch)
+            return books.is_first(batch) or books.may_follow(batch)
         if self.producer_id == NO_PRODUCER_ID:
             return False
         if self.transaction_partitions is not None:
@@ -136,8 +182,7 @@ cdef class SequenceBooks:
         # A leader that does not know the producer accepts any sequence as the first (KIP-360), so until it has
         # acknowledged one batch, a second one could be written in place of the first. The leader of a recreated
         # topic knows no producer, and one that heard nothing from the producer for long may have forgotten it.
-        return (books.known_producer_id == books.producer_id and books.gap is None and self.is_current(books)
-                and books.has_room())
+        return books.is_known() and books.gap is None and self.is_current(books) and books.has_room()
 
     def drop_all(self):
         cdef PartitionSequences books
@@ -192,6 +237,13 @@ cdef class SequenceBooks:
                     books.may_be_written()
             self._bump_if_settled(books)
         return 0
+
+    cdef list proven_by(self, ProducerBatch batch):
+        """Queued batches that are in the log because this one is; None if there are none."""
+        if batch.base_sequence < 0:
+            return None
+        cdef PartitionSequences books = self.books_of(batch)
+        return None if books.is_first(batch) else books.refused_before(batch)
 
     def _books_of(self, ProducerBatch batch not None):
         return self.books_of(batch)

@@ -17,6 +17,10 @@ certain because, from the oldest unresolved batch of a partition on, at most fiv
 five. And once one batch is surely not in the log, neither is any batch numbered after it, until it is sent again: then
 what is left of those on an abandoned connection may be written, so they are in doubt again.
 
+A broker that has restarted remembers only the last batch in its log. So if the first batch in doubt is refused, those
+behind it in doubt follow it when it is sent again, though they may be out of order. If one of them is acknowledged, the
+refused ones before it are in the log, too, as sequences have no gaps. If all are refused, none of them is.
+
 A copy may still arrive after such a refusal: a broker that froze reads its connections in any order, including the rest
 of an abandoned one, which holds an older batch and this one behind it. So a batch in doubt counts as ruled out only
 after it was sent again a second after its first refusal and was refused again; until then it keeps its number.
@@ -103,8 +107,8 @@ class TransactionManager(SequenceBooks):
         """An attempt ended without an answer that shows whether the batch is in the log."""
         if batch.has_sequence:
             books = self._books_of(batch)
-            batch.in_doubt = books.absent is None or batch.order < books.absent
-            batch.refused_ms = NOT_REFUSED
+            if books.absent is None or batch.order < books.absent:
+                batch.begin_doubt()
             self._bump_if_settled(books)
 
     def out_of_order(self, batch: ProducerBatch, now_ms: int) -> None:
@@ -116,10 +120,12 @@ class TransactionManager(SequenceBooks):
         if not batch.has_sequence:
             return
         books = self._books_of(batch)
-        if batch.in_doubt and batch.refused_ms == NOT_REFUSED:
-            batch.refused_ms = now_ms
-        if not batch.in_doubt or batch.drained_ms - batch.refused_ms >= LATE_COPY_MS:
+        if not batch.in_doubt:
             books.rule_out(batch)
+        elif batch.refused_ms == NOT_REFUSED:
+            batch.refused_ms = now_ms
+        elif batch.drained_ms - batch.refused_ms >= LATE_COPY_MS:
+            books.refused_for_good(batch)
         if books.numbered[0] is batch:
             books.open_gap(batch)
         self._bump_if_settled(books)

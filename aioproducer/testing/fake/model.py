@@ -294,6 +294,8 @@ class ClusterModel:
     def stop_broker(self, node_id: int, *, elect: bool = True) -> None:
         """Stop a broker and close its connections; its partitions get other leaders.
 
+        Of what is in its logs by then, it will remember only the last batch of each producer.
+
         Args:
             elect: False leaves them without a leader until ``elect_leaders``, like a crash not yet noticed.
         """
@@ -301,6 +303,8 @@ class ClusterModel:
         for connection in tuple(self._connections[node_id]):
             connection.close()
         for partition in self._partitions():
+            if node_id in partition.replicas:
+                partition.reloaded_at[node_id] = partition.log.end_offset
             if partition.leader == node_id:
                 _lead(partition, NO_LEADER)
             if node_id in partition.isr and len(partition.isr) > 1:

@@ -176,7 +176,7 @@ class ProduceHandler:
         log_append_time_ms = self._now_ms if topic.config.limits.log_append_time else None
         offset = None
         if batch.has_producer_id:
-            duplicate = log.producers.duplicate_of(batch)
+            duplicate = log.producers.duplicate_of(batch, partition.reloaded_at.get(self._node_id, 0))
             if duplicate is None:
                 log.producers.check(batch)
                 self._check_transaction(partition, batch)

@@ -93,13 +93,19 @@ class ProducerStates:
         """The state of a producer."""
         return self._entries.get(producer_id)
 
-    def duplicate_of(self, batch: Batch) -> BatchMetadata | None:
-        """The earlier write of this batch, if it is among the remembered ones of its producer and epoch."""
+    def duplicate_of(self, batch: Batch, reloaded_at: int = 0) -> BatchMetadata | None:
+        """The earlier write of this batch, if it is among the remembered ones of its producer and epoch.
+
+        Args:
+            reloaded_at: where the log ended when the broker last stopped.
+        """
         entry = self._entries.get(batch.producer_id)
         if entry is None or entry.epoch != batch.producer_epoch:
             return None
         wanted = batch.base_sequence, batch.last_sequence
-        return next((one for one in entry.batches if (one.base_sequence, one.last_sequence) == wanted), None)
+        before = [one for one in entry.batches if one.base_offset < reloaded_at]
+        remembered = before[-1:] + list(entry.batches)[len(before) :]
+        return next((one for one in remembered if (one.base_sequence, one.last_sequence) == wanted), None)
 
     def check(self, batch: Batch) -> None:
         """Check that the batch may be appended; transaction rules are not checked.

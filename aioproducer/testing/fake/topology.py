@@ -90,7 +90,12 @@ class Broker:
 
 @dataclass(slots=True)
 class Partition:
-    """One partition; ``leader`` is NO_LEADER during an election."""
+    """One partition; ``leader`` is NO_LEADER during an election.
+
+    Attributes:
+        reloaded_at: the end of the log when a broker last stopped, by node id. Of what was before it, it remembers the
+            last batch of each producer only.
+    """
 
     index: int
     replicas: list[int]
@@ -98,6 +103,7 @@ class Partition:
     leader: int
     leader_epoch: int
     log: PartitionLog
+    reloaded_at: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

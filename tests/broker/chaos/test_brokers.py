@@ -9,8 +9,10 @@ import pytest
 
 from tests.broker.chaos.cluster import ProxiedCluster
 from tests.broker.chaos.crowd import check, crowd_on
-from tests.broker.fixtures import new_topic, producer_of
+from tests.broker.chaos.proxy import Trouble
+from tests.broker.fixtures import PATIENCE_S, new_name, new_topic, producer_of
 from tests.broker.load import check_log
+from tests.broker.readers import read_topic
 
 pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("clean_loop")]
 
@@ -92,6 +94,29 @@ async def test_every_broker_is_killed(three_brokers: ProxiedCluster) -> None:
         await crowd.recovered(PARTITIONS)
     await check(three_brokers, topic, crowd)
     await check_log(three_brokers, topic, PARTITIONS)
+
+
+@pytest.mark.parametrize("restart", ["kill", "stop_broker"])
+async def test_the_only_replica_restarts(three_brokers: ProxiedCluster, restart: str) -> None:
+    """It has batches whose answers are lost, and remembers only the last of them: none is written twice."""
+    topic = new_name()
+    await asyncio.to_thread(three_brokers.create_topic, topic, assignments={0: [1]})
+    configs = {**LIVELY, "bootstrap_servers": three_brokers.proxies.bootstrap_servers, "linger_ms": 0, "batch_size": 1}
+    async with producer_of(three_brokers, **configs) as producer:
+        await producer.send(topic, b"before")
+        three_brokers.proxies.set(Trouble(swallows="answers"), 1)
+        deliveries = [producer.submit_nowait(topic, b"%d" % number) for number in range(4)]
+        async with asyncio.timeout(PATIENCE_S):
+            while (await asyncio.to_thread(three_brokers.end_offsets, topic))[0] < 5:
+                await asyncio.sleep(0.01)
+        await asyncio.to_thread(getattr(three_brokers, restart), 1)
+        three_brokers.proxies.heal()
+        await asyncio.to_thread(three_brokers.start_broker, 1)
+        for delivery in deliveries:
+            await delivery
+        await producer.send(topic, b"after")
+    values = [record.value for record in (await asyncio.to_thread(read_topic, three_brokers, topic))[0]]
+    assert values == [b"before", b"0", b"1", b"2", b"3", b"after"]
 
 
 async def test_a_rolling_restart(three_brokers: ProxiedCluster) -> None:

@@ -696,6 +696,26 @@ class TestLeaders:
                 time.sleep(0.05)
             assert broker.produce(topic, batch(b"c", producer=(pid, 0, 2))).base_offset == 2
 
+    @pytest.mark.parametrize("killed", [False, True])
+    def test_a_restarted_broker_remembers_one_batch(self, three: AnyCluster, killed: bool) -> None:
+        """The last one of each producer, as that is what the snapshots of its producers hold; and those that follow."""
+        topic = new_name()
+        three.create_topic(topic, assignments={0: [1]})
+        with RawConnection(three.address_of(1)) as broker:
+            pid = broker.producer_id()
+            batches = [batch(b"v", producer=(pid, 0, number)) for number in range(6)]
+            for records in batches[:4]:
+                assert broker.produce(topic, records).error_code == 0
+        three.kill(1) if killed and isinstance(three, KafkaCluster) else three.stop_broker(1)
+        three.start_broker(1)
+        with RawConnection(three.address_of(1)) as broker:
+            old = ("OUT_OF_ORDER_SEQUENCE_NUMBER", -1)
+            for written, known in (4, [("", 3)]), (6, [("", 3), ("", 4), ("", 5)]):
+                for records in batches[:written]:
+                    broker.produce(topic, records)
+                ends = [broker.produce(topic, records) for records in batches[:written]]
+                assert [(name(end.error_code), end.base_offset) for end in ends] == [old] * 3 + known
+
 
 class TestTopicConfigs:
     @pytest.mark.parametrize(

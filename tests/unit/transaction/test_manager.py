@@ -21,7 +21,7 @@ from aioproducer.transaction.manager import (
     is_identity,
 )
 from aioproducer.transaction.partitions import TransactionPartitions
-from tests.unit.core import add_topic, drain, drain_all, make_accumulator, put
+from tests.unit.core import TOPIC_ID, add_topic, drain, drain_all, make_accumulator, put
 
 VECTORS = json.loads((Path(__file__).parents[2] / "golden" / "vectors.json").read_text())
 PID = 4000
@@ -436,6 +436,91 @@ def test_batch_in_doubt_holds_up_the_bump(one: Partition, sequences: Transaction
     assert not second.in_doubt
     assert sequences.epoch == 1
     assert number(one.send(second)) == (PID, 1, 0)
+
+
+def refuse_all(one: Partition, *batches: ProducerBatch, at_ms: int) -> None:
+    """Send the batches again, one right behind the other; all are out of order."""
+    for batch in batches:
+        one.send(batch, now_ms=at_ms)
+    for batch in batches:
+        one.out_of_order(batch, at_ms)
+
+
+@pytest.mark.parametrize("later", [0, LATE_COPY_MS])
+def test_a_restarted_broker_remembers_the_last_batch_only(
+    one: Partition, sequences: TransactionManager, later: int
+) -> None:
+    """It refuses those before it as out of order, and they are in the log: so those behind a refused one follow it."""
+    first, second, third, fourth = (one.send() for _ in range(4))
+    for batch in first, second, third, fourth:
+        one.lose(batch)
+    one.out_of_order(one.send(first, now_ms=5_000), 5_000)
+    for batch in first, second, third, fourth:
+        one.send(batch, now_ms=5_000 + later)
+    for batch in first, second:
+        one.out_of_order(batch, 5_000 + later)
+    one.ack(third)
+    assert first.ended
+    assert second.ended
+    one.out_of_order(fourth, 5_000 + later)
+    assert sequences.epoch == 0
+    one.ack(one.send(fourth))
+    assert number(one.send()) == (PID, 0, 40)
+
+
+def test_none_is_ruled_out_before_each_was_refused(one: Partition, sequences: TransactionManager) -> None:
+    """The last one written may be among those that the broker was not asked about."""
+    first, second, third = (one.send() for _ in range(3))
+    for batch in first, second, third:
+        one.lose(batch)
+    for at_ms in 5_000, 5_000 + LATE_COPY_MS:
+        one.out_of_order(one.send(first, now_ms=at_ms), at_ms)
+    assert first.in_doubt
+    refuse_all(one, first, second, third, at_ms=7_000)
+    assert sequences.epoch == 0
+    refuse_all(one, first, second, third, at_ms=7_000 + LATE_COPY_MS)
+    assert sequences.epoch == 1
+    assert [number(one.send(batch)) for batch in (first, second)] == [(PID, 1, 0), (PID, 1, 10)]
+
+
+def test_none_is_ruled_out_while_one_is_on_its_way(one: Partition, sequences: TransactionManager) -> None:
+    """Not even one that was sent for the first time, to a former leader that has not answered."""
+    first, second, third = (one.send() for _ in range(3))
+    one.lose(first)
+    one.lose(second)
+    refuse_all(one, first, at_ms=4_000)
+    for at_ms in 5_000, 7_000, 9_000:
+        refuse_all(one, first, second, at_ms=at_ms)
+    assert first.in_doubt
+    one.ack(third)
+    assert first.ended
+    assert second.ended
+    assert number(one.send()) == (PID, 0, 30)
+
+
+def test_what_follows_goes_to_the_same_leader(one: Partition) -> None:
+    """Two leaders answer in any order."""
+    first, second = one.send(), one.send()
+    one.lose(first)
+    one.lose(second)
+    one.out_of_order(one.send(first), 5_000)
+    one.send(first)
+    assert one.may_send(second)
+    one.accumulator.update_topic("orders", TOPIC_ID, [(2, 1)])
+    assert not one.may_send(second)
+
+
+def test_a_leader_that_may_know_nothing_gets_one_batch_at_a_time(one: Partition, sequences: TransactionManager) -> None:
+    """It would accept what follows a refused batch."""
+    first, second = one.send(), one.send()
+    one.lose(first)
+    one.lose(second)
+    one.accumulator.update_topic("orders", bytes(16), [(1, 0)])
+    one.out_of_order(one.send(first, now_ms=5_000), 5_000)
+    one.send(first, now_ms=5_000 + LATE_COPY_MS)
+    assert not one.may_send(second)
+    one.out_of_order(first, 5_000 + LATE_COPY_MS)
+    assert sequences.epoch == 1, "no leader that refuses it can have the second one"
 
 
 def test_late_copy_of_a_batch_in_doubt(one: Partition, sequences: TransactionManager) -> None:
