@@ -145,10 +145,7 @@ cdef class PartitionSequences:
         self.rule_out(oldest)
 
     def rule_out(self, batch):
-        # A leader that does not know the producer accepts any sequence as the first. So a batch behind this one may
-        # still be written when it is resent to the log of a recreated topic that has none of our batches yet.
-        if self.is_known():
-            self.absent = batch.order if self.absent is None else min(self.absent, batch.order)
+        self.absent = batch.order if self.absent is None else min(self.absent, batch.order)
         for other in self.numbered:
             if other.order >= batch.order:
                 other.in_doubt = False
@@ -203,7 +200,7 @@ cdef class SequenceBooks:
             return 0
         books = self.books_of(batch)
         if batch.base_sequence >= 0:
-            if books.absent is not None and batch.order_in_partition() <= books.absent:
+            if books.absent is not None and (batch.order_in_partition() <= books.absent or not books.is_known()):
                 books.may_be_written()
             return 0
         if len(books.numbered) == 0:

@@ -671,6 +671,36 @@ def test_copies_behind_an_absent_batch_when_the_topic_seems_to_be_another(one: P
     assert third.in_doubt
 
 
+def test_copies_behind_a_batch_that_is_refused_when_the_topic_seems_to_be_another(
+    one: Partition, sequences: TransactionManager
+) -> None:
+    """The answer comes from the leader that got the batches before, and the log may be the same one."""
+    first, second, third, fourth = (one.send() for _ in range(4))
+    one.lose(third)
+    one.lose(fourth)
+    one.retry(first)
+    one.accumulator.update_topic("orders", bytes(16), [(1, 0)])
+    one.send(first)
+    one.out_of_order(second)
+    one.ack(first)
+    one.ack(one.send(second))
+    one.fail(third)
+    assert fourth.in_doubt
+    assert sequences.epoch == 0
+
+
+def test_a_batch_behind_an_absent_one_that_is_sent_to_another_topic(one: Partition) -> None:
+    """A log that does not know the producer takes it, although the one before it is not there."""
+    first, second, _ = (one.send() for _ in range(3))
+    one.retry(first)
+    one.retry(second)
+    one.accumulator.update_topic("orders", bytes(16), [(1, 0)])
+    assert not one.may_send(second)
+    one.fail(first)
+    one.lose(one.send(second))
+    assert second.in_doubt
+
+
 def test_absent_before_a_batch_that_gives_its_number_back(one: Partition, sequences: TransactionManager) -> None:
     """It was sent to another leader, which refused it for good; the rest still depends on the absent batch."""
     first, second, third, last = (one.send() for _ in range(4))
