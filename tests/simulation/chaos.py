@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from aioproducer.error_codes import Code
 from aioproducer.errors import error_class
+from aioproducer.testing.fake.metadata import fall_behind
 from tests.simulation.link import Conditions
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.network import SimulatedNetwork
@@ -72,12 +73,29 @@ class Chaos:
         """Every topic that has existed, in the order of creation."""
         self.throttle_ms = 0
         """The longest throttle time that any broker demanded."""
+        self.lag_rng: random.Random | None = None
+        """Decides which brokers are behind with their metadata, and when; None: none ever is."""
         self.dead_s: float | None = None
         """When an essential task of the producer was cancelled."""
 
     def begin(self) -> list[asyncio.Task[None]]:
         """Start the faults; the tasks end with them."""
-        return [self._loop.create_task(self._some_time()) for _ in range(self._scenario.faults)]
+        tasks = [self._loop.create_task(self._some_time()) for _ in range(self._scenario.faults)]
+        if self.lag_rng is not None and tasks:
+            tasks.append(self._loop.create_task(self._lag(self.lag_rng)))
+        return tasks
+
+    async def _lag(self, rng: random.Random) -> None:
+        """Now and then a broker goes on telling metadata that others know to be old."""
+        while True:
+            await asyncio.sleep(rng.expovariate(10 / self._scenario.chaos_s))
+            node_id = rng.choice(list(self._model.brokers))
+            if node_id in self._model.outdated:
+                self._story.tell("chaos: broker %d knows the present metadata", node_id)
+                del self._model.outdated[node_id]
+            else:
+                self._story.tell("chaos: broker %d learns of no new metadata", node_id)
+                fall_behind(self._model, node_id)
 
     def kinds(self) -> list[tuple[Callable[[], Awaitable[None] | None], int]]:
         """The faults that are possible in this run, with their relative frequencies."""
@@ -87,6 +105,8 @@ class Chaos:
             return [(self.leave_behind, 4), (self.swap_answers, 3), (self.reset_connections, 1)]
         if self._scenario.leaves:
             return [(self.leave_unread, 6), (self.move_leader, 1), (self.reset_connections, 1)]
+        if self._scenario.restarts:
+            return [(self.restart_in_debt, 8), (self.move_leader, 1), (self.reset_connections, 1)]
         faults: list[tuple[Callable[[], Awaitable[None] | None], int]] = [
             (self.answer_with_errors, 8),
             (self.spoil_requests, 8),
@@ -144,6 +164,7 @@ class Chaos:
         """End all faults."""
         self._story.tell("everything heals")
         self._model.faults.clear()
+        self._model.outdated.clear()
         for node_id, broker in self._model.brokers.items():
             if not broker.up:
                 self._model.start_broker(node_id)
@@ -297,6 +318,28 @@ class Chaos:
             link.stalled = False
             link.read()
 
+    async def restart_in_debt(self) -> None:
+        """A broker restarts that has written some batches without an answer; perhaps one is refused before or after."""
+        rng, node_id = self._rng, self._node()
+        if not self._model.brokers[node_id].up:
+            return
+        self._story.tell("chaos: the answers of broker %d are lost", node_id)
+        for link in self._network.links_of(node_id):
+            link.swallows_down = True
+        if rng.random() < 0.5:
+            self._model.faults.swallow("Produce", skip=rng.choice((1, 2, 3)), node=node_id)
+        if rng.random() < 0.3:
+            self._doubt()
+        await self._some_requests(rng.choice((2, 3, 4, 5)), self._scenario.ms("request_timeout_ms") / 1000)
+        self._story.tell("chaos: broker %d stops", node_id)
+        self._model.stop_broker(node_id, elect=rng.random() < 0.5)
+        self._network.reset(node_id)
+        await asyncio.sleep(rng.choice((0.01, 0.1, 0.5)) * rng.uniform(0.5, 1))
+        if rng.random() < 0.3:
+            self._model.faults.fail("Produce", rng.choice(NOT_APPENDED), skip=rng.choice((0, 1, 2)))
+        self._story.tell("chaos: broker %d starts", node_id)
+        self._model.start_broker(node_id)
+
     async def _refuse_in(self, delay_s: float) -> None:
         """The next batch is refused after this time; return once some of those behind it have been read."""
         rng = self._rng
@@ -304,7 +347,11 @@ class Chaos:
         self._story.tell("chaos: Produce gets %d, %d times, in %.3f s", code, times, delay_s)
         self._model.faults.fail("Produce", code, times=times)
         self._model.faults.delay("Produce", int(delay_s * 1000))
-        until_s, enough = self._loop.time() + delay_s, self._network.requests + rng.choice((1, 2, 2, 3))
+        await self._some_requests(rng.choice((1, 2, 2, 3)), delay_s)
+
+    async def _some_requests(self, count: int, longest_s: float) -> None:
+        """Wait until brokers have read so many requests."""
+        until_s, enough = self._loop.time() + longest_s, self._network.requests + count
         while self._network.requests < enough and self._loop.time() < until_s:
             await asyncio.sleep(0.001)
 

@@ -18,7 +18,7 @@ from tests.simulation.network import SimulatedNetwork
 from tests.simulation.producer import SimulatedProducer
 from tests.simulation.program import Interceptor, Program, serializer
 from tests.simulation.records import Books
-from tests.simulation.scenario import Scenario, crowd, draw, fitting, leave, overtake
+from tests.simulation.scenario import Scenario, crowd, draw, fitting, lag, leave, overtake, restart
 from tests.simulation.story import Story
 
 MAX_COMPLAINTS = 20
@@ -31,6 +31,12 @@ OVERTAKING, OVERTAKING_REST = 20, 3
 
 LEAVING, LEAVING_REST = 20, 13
 """One seed in this many, with this remainder, has brokers read the rest of abandoned connections late."""
+
+RESTARTING, RESTARTING_REST = 20, 17
+"""One seed in this many, with this remainder, has brokers restart that owe answers."""
+
+LAGGING, LAGGING_REST = 10, 5
+"""One seed in this many, with this remainder, has brokers that are behind with their metadata."""
 
 
 @dataclass(slots=True)
@@ -124,6 +130,8 @@ class Run:
             self._network.point(f"bootstrap-{'ab'[node_id % 2]}.invalid", node_id)
         self._books = Books()
         self._chaos = self._make_chaos(random.Random(rng.getrandbits(64)))
+        if scenario.lags:
+            self._chaos.lag_rng = random.Random(f"{seed} lags")
         self._invariants = self._make_invariants()
 
     # --- what this kind of simulation is made of ----------------------------------------------------------------------
@@ -134,7 +142,11 @@ class Run:
             return crowd(scenario, rng)
         if self._seed % OVERTAKING == OVERTAKING_REST:
             return overtake(scenario, rng)
-        return leave(scenario, rng) if self._seed % LEAVING == LEAVING_REST else scenario
+        if self._seed % LEAVING == LEAVING_REST:
+            return leave(scenario, rng)
+        if self._seed % RESTARTING == RESTARTING_REST:
+            return restart(scenario, rng)
+        return lag(scenario) if self._seed % LAGGING == LAGGING_REST else scenario
 
     def _make_model(self, rng: random.Random) -> ClusterModel:
         scenario = self._scenario

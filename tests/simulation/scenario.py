@@ -37,6 +37,8 @@ class Scenario:
         chores: the possible numbers of chores of a task.
         overtakes: whether there are only faults that may change the order of requests or answers.
         leaves: whether there are only faults that leave copies of batches on abandoned connections, to be read later.
+        lags: whether brokers are behind with their metadata now and then.
+        restarts: whether there are only faults around restarts of brokers, which then remember one batch of a producer.
     """
 
     configs: dict[str, Any]
@@ -61,6 +63,8 @@ class Scenario:
     chores: tuple[int, ...] = (3, 8, 8, 20)
     overtakes: bool = False
     leaves: bool = False
+    restarts: bool = False
+    lags: bool = False
 
     @property
     def idempotent(self) -> bool:
@@ -125,6 +129,11 @@ def fitting(scenario: AnyScenario) -> AnyScenario:
     if scenario.version != "0.11" or not scenario.idempotent:
         return scenario
     return replace(scenario, configs=scenario.configs | {"max_in_flight_requests_per_connection": 1})
+
+
+def lag(scenario: AnyScenario) -> AnyScenario:
+    """The same scenario with brokers that are behind, and as much of that as possible to be behind with."""
+    return replace(scenario, lags=True, recreates=scenario.recreates or scenario.version == "4.3")
 
 
 def crowd(scenario: Scenario, rng: random.Random) -> Scenario:
@@ -223,6 +232,12 @@ def _with_one_kind_of_fault(scenario: Scenario, configs: dict[str, Any], **chang
         sabotage=False,
         **changes,
     )
+
+
+def restart(scenario: Scenario, rng: random.Random) -> Scenario:
+    """The same scenario with one kind of fault: brokers restart that owe answers to several batches of a partition."""
+    scenario = replace(leave(scenario, rng), leaves=False, restarts=True, closes_early=False, faults=2)
+    return replace(scenario, configs=scenario.configs | {"request_timeout_ms": 300})
 
 
 def _configs(rng: random.Random, idempotent: bool, version: str) -> dict[str, Any]:

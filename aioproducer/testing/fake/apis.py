@@ -35,7 +35,7 @@ from aioproducer.protocol.txn_offset_commit import TxnOffsetCommitRequest
 from aioproducer.testing.fake import client_metrics, txn_apis
 from aioproducer.testing.fake.faults import Fault, Targets
 from aioproducer.testing.fake.frames import RequestFrame
-from aioproducer.testing.fake.metadata import metadata
+from aioproducer.testing.fake.metadata import metadata, metadata_of
 from aioproducer.testing.fake.model import ClusterModel
 from aioproducer.testing.fake.produce import ProduceHandler
 from aioproducer.testing.fake.versions import TRANSACTION_VERSION
@@ -107,7 +107,7 @@ def _known_versions(cluster: ClusterModel, version: int) -> ApiVersionsResponse:
 
 
 def _metadata(cluster: ClusterModel, node_id: int, request: RequestFrame, now_ms: int) -> Message:
-    return metadata(cluster, request.message)
+    return metadata_of(cluster, node_id, request.message)
 
 
 def _produce(cluster: ClusterModel, node_id: int, request: RequestFrame, now_ms: int) -> Message | None:

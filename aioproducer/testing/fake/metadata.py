@@ -1,6 +1,8 @@
-"""Metadata requests, answered alike by any broker. Pure."""
+"""Metadata requests, answered alike by any broker that is not behind. Pure."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from aioproducer.error_codes import Code
 from aioproducer.protocol.metadata import (
@@ -13,6 +15,31 @@ from aioproducer.protocol.metadata import (
 )
 from aioproducer.testing.fake.model import ClusterModel
 from aioproducer.testing.fake.topology import NO_LEADER, Partition, Topic, is_topic_name
+
+
+def fall_behind(cluster: ClusterModel, node_id: int) -> None:
+    """Let a broker go on telling the present metadata, like one that is cut off from the controller."""
+    cluster.outdated[node_id] = metadata(cluster, MetadataRequest(topics=None))
+
+
+def metadata_of(cluster: ClusterModel, node_id: int, request: MetadataRequest) -> MetadataResponse:
+    """A broker's answer, which is that of any other, unless it is behind."""
+    answer = metadata(cluster, request)
+    behind = cluster.outdated.get(node_id)
+    if behind is None:
+        return answer
+    if request.topics is None:
+        return behind
+    topics = [_known_to(behind, one.name, one.topic_id) for one in request.topics]
+    return replace(behind, topics=topics)
+
+
+def _known_to(behind: MetadataResponse, name: str | None, topic_id: bytes) -> MetadataResponseTopic:
+    for topic in behind.topics:
+        if topic_id == topic.topic_id if name is None else name == topic.name:
+            return topic
+    code = Code.UNKNOWN_TOPIC_ID if name is None else Code.UNKNOWN_TOPIC_OR_PARTITION
+    return MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id, partitions=[])
 
 
 def metadata(cluster: ClusterModel, request: MetadataRequest) -> MetadataResponse:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from aioproducer.error_codes import Code
 from aioproducer.errors import broker_error
+from aioproducer.protocol.metadata import MetadataResponse
 from aioproducer.testing.fake.batches import BatchLimits
 from aioproducer.testing.fake.client_metrics import RANGES, ClientMetrics
 from aioproducer.testing.fake.coordinators import Coordinators
@@ -102,6 +103,8 @@ class ClusterModel:
             for node_id in range(1, brokers + 1)
         }
         self.topics: dict[str, Topic] = {}
+        self.outdated: dict[int, MetadataResponse] = {}
+        """What brokers tell that are behind, by node id."""
         self.now_ms: int = 0
         self.coordinators: Coordinators = Coordinators(
             self.brokers, self.topics, self.new_producer_id, self.transaction_version

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+from dataclasses import replace
 from typing import Any
 
 from aioproducer.errors import (
@@ -24,7 +25,7 @@ from tests.simulation.network import SimulatedNetwork
 from tests.simulation.producer import SimulatedProducer
 from tests.simulation.program import serializer
 from tests.simulation.records import Books
-from tests.simulation.run import Outcome, Run, run
+from tests.simulation.run import LAGGING, LAGGING_REST, Outcome, Run, run
 from tests.simulation.story import Story
 from tests.simulation.transactions.chaos import TransactionChaos
 from tests.simulation.transactions.invariants import TransactionInvariants
@@ -89,7 +90,8 @@ class TransactionRun(Run):
             group.members["member"], group.generation_id = None, 1
 
     def _draw(self, rng: random.Random) -> TransactionScenario:
-        return special(draw_transactions(rng), self._seed % SPECIAL)
+        scenario = special(draw_transactions(rng), self._seed % SPECIAL)
+        return replace(scenario, lags=self._seed % LAGGING == LAGGING_REST)
 
     def _use_epochs_up(self) -> None:
         """Leave few epochs, or none, to each transactional id, as after thousands of transactions."""
