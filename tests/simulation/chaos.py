@@ -94,8 +94,11 @@ class Chaos:
                 self._story.tell("chaos: broker %d knows the present metadata", node_id)
                 del self._model.outdated[node_id]
             else:
-                self._story.tell("chaos: broker %d learns of no new metadata", node_id)
-                fall_behind(self._model, node_id)
+                ids = self._scenario.recreates or rng.random() < 0.5
+                self._story.tell(
+                    "chaos: broker %d learns of no new metadata%s", node_id, "" if ids else ", knows no ids"
+                )
+                fall_behind(self._model, node_id, ids=ids)
 
     def kinds(self) -> list[tuple[Callable[[], Awaitable[None] | None], int]]:
         """The faults that are possible in this run, with their relative frequencies."""

@@ -146,7 +146,9 @@ class Run:
             return leave(scenario, rng)
         if self._seed % RESTARTING == RESTARTING_REST:
             return restart(scenario, rng)
-        return lag(scenario) if self._seed % LAGGING == LAGGING_REST else scenario
+        if self._seed % LAGGING == LAGGING_REST:
+            return lag(scenario, recreates=self._seed % (2 * LAGGING) == LAGGING_REST)
+        return scenario
 
     def _make_model(self, rng: random.Random) -> ClusterModel:
         scenario = self._scenario

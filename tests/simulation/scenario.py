@@ -131,9 +131,9 @@ def fitting(scenario: AnyScenario) -> AnyScenario:
     return replace(scenario, configs=scenario.configs | {"max_in_flight_requests_per_connection": 1})
 
 
-def lag(scenario: AnyScenario) -> AnyScenario:
-    """The same scenario with brokers that are behind, and as much of that as possible to be behind with."""
-    return replace(scenario, lags=True, recreates=scenario.recreates or scenario.version == "4.3")
+def lag(scenario: AnyScenario, *, recreates: bool) -> AnyScenario:
+    """The same scenario with brokers that are behind, also with topics that are recreated if their ids tell."""
+    return replace(scenario, lags=True, recreates=scenario.recreates or (recreates and scenario.version == "4.3"))
 
 
 def crowd(scenario: Scenario, rng: random.Random) -> Scenario:

@@ -13,13 +13,20 @@ from aioproducer.protocol.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from aioproducer.protocol.schema import ZERO_UUID
 from aioproducer.testing.fake.model import ClusterModel
 from aioproducer.testing.fake.topology import NO_LEADER, Partition, Topic, is_topic_name
 
 
-def fall_behind(cluster: ClusterModel, node_id: int) -> None:
-    """Let a broker go on telling the present metadata, like one that is cut off from the controller."""
-    cluster.outdated[node_id] = metadata(cluster, MetadataRequest(topics=None))
+def fall_behind(cluster: ClusterModel, node_id: int, *, ids: bool = True) -> None:
+    """Let a broker go on telling the present metadata, like one that is cut off from the controller.
+
+    Args:
+        ids: whether it knows the ids of topics, which they get when a cluster is upgraded to Kafka 2.8.
+    """
+    behind = cluster.outdated[node_id] = metadata(cluster, MetadataRequest(topics=None))
+    if not ids:
+        behind.topics = [replace(topic, topic_id=ZERO_UUID) for topic in behind.topics]
 
 
 def metadata_of(cluster: ClusterModel, node_id: int, request: MetadataRequest) -> MetadataResponse:

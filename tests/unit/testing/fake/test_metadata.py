@@ -31,5 +31,7 @@ def test_a_broker_that_is_behind_tells_what_it_knew() -> None:
     assert (behind[0].topic_id, behind[0].partitions[0].leader_id) == (former.topic_id, leader)
     assert [topic.name for topic in told(1).topics] == ["orders"]
     assert [topic.error_code for topic in told(2, orders, audit, *by_ids).topics] == [0, 0, Code.UNKNOWN_TOPIC_ID, 0]
+    fall_behind(cluster, 1, ids=False)
+    assert [(topic.name, topic.topic_id) for topic in told(1).topics] == [("orders", bytes(16)), ("audit", bytes(16))]
     del cluster.outdated[1]
     assert told(1) == told(2)
