@@ -130,6 +130,7 @@ def test_a_client_learns_at_once_of_other_wishes(client: Client) -> None:
         (b"", GZIP, ""),
         (b"m", 7, "UNSUPPORTED_COMPRESSION_TYPE"),
     ],
+    ids=["as much as allowed", "more", "gzip", "not gzip", "nothing", "another codec"],
 )
 def test_what_is_pushed_has_to_be_readable(client: Client, metrics: bytes, codec: int, error: str) -> None:
     client.subscribe()
