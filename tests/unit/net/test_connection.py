@@ -817,36 +817,6 @@ async def test_answers_in_time_leave_the_timer_quiet(broker: FakeBroker, owner: 
     await connection.wait_closed()
 
 
-async def test_an_answer_that_came_while_the_loop_was_blocked_counts(broker: FakeBroker, owner: Owner) -> None:
-    """The loop runs the timer before the reader has its turn. Here only the timer is late, by two seconds."""
-    broker.silent(MetadataRequest)
-    connection = await owner.open(broker)
-    sent = Sent(connection)
-    request = await broker.next_request(MetadataRequest)
-    deadline_ms = connection._now_ms() - 2_000
-    connection._in_flight._queue[0].deadline_ms = deadline_ms
-    connection._deadlines.watch(deadline_ms)
-    request.reply(broker.metadata())
-    async with asyncio.timeout(5):
-        await sent.ended.wait()
-    assert sent.errors == []
-    assert owner.closed == []
-    await end(connection)
-
-
-async def test_no_answer_after_the_loop_was_blocked_ends_the_connection(broker: FakeBroker, owner: Owner) -> None:
-    broker.silent(MetadataRequest)
-    connection = await owner.open(broker)
-    sent = Sent(connection)
-    deadline_ms = connection._now_ms() - 2_000
-    connection._in_flight._queue[0].deadline_ms = deadline_ms
-    connection._deadlines.watch(deadline_ms)
-    async with asyncio.timeout(5):
-        await sent.ended.wait()
-    assert isinstance(sent.errors[0], RequestTimedOutError)
-    await connection.wait_closed()
-
-
 # --- throttling -------------------------------------------------------------------------------------------------------
 
 
