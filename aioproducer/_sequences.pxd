@@ -33,7 +33,7 @@ cdef class PartitionSequences:
     cdef tuple order_of_last(self)
     cdef int turn(self, bytes topic_id) except -1
     cdef int may_be_written(self) except -1
-    cdef bint is_known(self) noexcept
+    cpdef bint is_known(self) noexcept
     cdef bint may_follow(self, ProducerBatch batch)
     cdef list refused_before(self, ProducerBatch batch)
 

@@ -48,6 +48,9 @@ class PartitionSequences:
     def is_settled(self) -> bool:
         """Whether nothing is on the wire, and nothing numbered can be in the log."""
 
+    def is_known(self) -> bool:
+        """Whether the leader knows the producer. One that does not accepts any sequence as the first."""
+
     def open_gap(self, batch: ProducerBatch) -> None:
         """A numbered batch failed."""
 

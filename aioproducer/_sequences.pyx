@@ -97,8 +97,7 @@ cdef class PartitionSequences:
         self.absent = None
         return 0
 
-    cdef bint is_known(self) noexcept:
-        """Whether the leader knows the producer. One that does not accepts any sequence as the first."""
+    cpdef bint is_known(self) noexcept:
         return self.known_producer_id == self.producer_id
 
     cdef bint may_follow(self, ProducerBatch batch):

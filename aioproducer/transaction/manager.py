@@ -136,7 +136,7 @@ class TransactionManager(SequenceBooks):
             return False
         books = self._books_of(batch)
         is_next = books.numbered[0] is batch and not batch.in_doubt and books.gap is None
-        return is_next and books.known_producer_id == books.producer_id
+        return is_next and books.is_known()
 
     def settle(self, batch: ProducerBatch) -> None:
         """A queued batch is off the wire: a bump that waits for it may follow."""

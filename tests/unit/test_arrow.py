@@ -19,18 +19,11 @@ from aioproducer._arrow import ArrowFeed
 from aioproducer._arrow_source import ArrowSource, CorruptArrowError
 from aioproducer._feed import FEED_BROKEN, FEED_DONE, FEED_EMPTY
 from aioproducer._tally import Tally
+from aioproducer.bulk import DEFAULT_COLUMNS
 from aioproducer.errors import RecordTooLargeError, SerializationError
 from tests.unit.core import add_topic, drain_all, make_accumulator, read
 
 I64 = ctypes.c_int64
-NAMES = {
-    "key": "key",
-    "value": "value",
-    "headers": "headers",
-    "partition": "partition",
-    "timestamp": "timestamp",
-    "topic_column": "topic",
-}
 
 
 class Schema(ctypes.Structure):
@@ -138,7 +131,7 @@ def feed_of(data: Any, topic: str | None = "orders") -> tuple[ArrowFeed, Tally, 
     clocks = (lambda: 0.0, lambda: 0.0)  # the clock stands still, so no turn of the loop is ever due
     admission._open_admission(accumulator, None, direct=True, max_record_bytes=1 << 20, clocks=clocks)  # type: ignore[arg-type]
     tally = Tally(topic)
-    return ArrowFeed(admission, tally, ArrowSource(data), **NAMES), tally, accumulator
+    return ArrowFeed(admission, tally, ArrowSource(data), **DEFAULT_COLUMNS), tally, accumulator
 
 
 def run(feed: ArrowFeed) -> int:
