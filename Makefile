@@ -19,7 +19,7 @@ help:
 	@echo "make test-long                   the same tests, longer variants included"
 	@echo "make simulate [SEEDS=n | SEEDS=from-to | SEED=n]  the producer under seeded faults, see docs/simulation.md"
 	@echo "make mutants                     deliberate bugs that the simulation has to find"
-	@echo "make check                       linters, types, layering"
+	@echo "make check                       linters, types, layering, promised numbers"
 	@echo "make docs, make docs-serve       the documentation as a site in build/site; on http://127.0.0.1:8000"
 	@echo "make sanitize                    the compiled core under AddressSanitizer and UBSan"
 	@echo "make fuzz [SECONDS=600]          damaged bytes for every decoder"
@@ -72,7 +72,7 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cython-lint aioproducer
-	$(BIN)/python -m pytest -q tests/test_layering.py
+	$(BIN)/python -m pytest -q tests/test_layering.py tests/test_numbers.py
 
 $(BENCH_STAMP): $(STAMP)
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet -e ".[bench]"

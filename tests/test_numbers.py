@@ -57,7 +57,7 @@ NUMBERS: list[tuple[str, str, object, object]] = [
     ),
     ("observability.md", "one last time, for at most a quarter of a second", client_telemetry.LAST_PUSH_S, 0.25),
     ("deployment.md", "one thread fewer than the limit has cores, at most four", sealer.MOST_WORKERS, 4),
-    ("guarantees.md", "what waits for a broker or for memory gets 0.1 s more", patient_timer.LATE_MS, 100),
+    ("guarantees.md", "what waits gets 0.1 s more, once", patient_timer.LATE_MS, 100),
     ("guarantees.md", "more than a second after it first refused the repeated batch", manager.LATE_COPY_MS, 1_000),
     ("guarantees.md", "after a second, the producer asks another broker", nodes.SLOW_MS, 1_000),
     ("architecture.md", "waits for the last one, for at most a second", client.LAST_ANSWERS_MS, 1_000),
