@@ -55,6 +55,7 @@ cdef class ProducerBatch(RecordBatch):
     cdef public bint in_doubt               # an attempt may have written it, and no later answer ruled that out
     cdef public int64_t refused_ms          # when, in doubt, it was first refused as out of order; -1: not yet
     cdef bint denied                        # and then again, when no copy of it could arrive late any more
+    cdef public bint followed               # a later one was acknowledged, so while in doubt it is in the log
     cdef public int64_t numbered_before     # batches of its partition numbered before it
     cdef public bint failed_early          # its Deliveries have failed, whatever happens to the batch
 

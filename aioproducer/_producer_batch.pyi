@@ -21,6 +21,8 @@ class ProducerBatch:
     """For the numbering: an attempt may have written it, and no later answer ruled that out."""
     refused_ms: int
     """When it was first refused as out of order after the attempt that left the doubt; -1: not yet."""
+    followed: bool
+    """A later one of its partition was acknowledged, so while in doubt it is in the log."""
     failed_early: bool
     """Its Deliveries have failed, whatever happens to the batch."""
     numbered_before: int

@@ -83,6 +83,7 @@ cdef class ProducerBatch(RecordBatch):
         self.producer_epoch = producer_epoch
         self.base_sequence = base_sequence
         self.transactional = transactional
+        self.followed = False
 
     def seal(self, bytes compressed, int codec_bits):
         cdef TopicQueues topic = self.queue.topic

@@ -36,6 +36,7 @@ cdef class PartitionSequences:
     cpdef bint is_known(self) noexcept
     cdef bint may_follow(self, ProducerBatch batch)
     cdef list refused_before(self, ProducerBatch batch)
+    cdef int note_followed(self, ProducerBatch batch) except -1
 
 
 cdef class SequenceBooks:

@@ -68,6 +68,8 @@ cdef class PartitionSequences:
             self.topic_id = topic_id
             self.former = self.order_of_last()
             self.known_producer_id = NO_PRODUCER_ID
+            for batch in self.numbered:
+                (<ProducerBatch>batch).followed = False
             if self.absent is not None:
                 self.may_be_written()
         return 0
@@ -127,6 +129,16 @@ cdef class PartitionSequences:
             if other.state == CLOSED and other.in_doubt and other.refused_ms >= 0:
                 found.append(other)
         return found
+
+    cdef int note_followed(self, ProducerBatch batch) except -1:
+        """A leader that knows the producer took this one, so it has, or had, all those before it."""
+        cdef ProducerBatch other
+        for item in self.numbered:
+            other = <ProducerBatch>item
+            if other is batch:
+                break
+            other.followed = True
+        return 0
 
     def refused_for_good(self, ProducerBatch batch not None):
         cdef ProducerBatch other
@@ -222,8 +234,11 @@ cdef class SequenceBooks:
         if batch.base_sequence < 0:
             return 0
         books = self.books_of(batch)
+        cdef bint is_here = len(books.former) == 0 or batch.order_in_partition() > books.former
+        if is_here and books.is_known() and not books.is_first(batch):
+            books.note_followed(batch)
         books.strike(batch)
-        if len(books.former) == 0 or batch.order_in_partition() > books.former:
+        if is_here:
             books.known_producer_id = batch.producer_id
             books.heard_ms = batch.drained_ms
         if books.gap is not None:

@@ -3,6 +3,8 @@
     answer                                      what happens
     ------------------------------------------  ---------------------------------------------------------------------
     no error, or DUPLICATE_SEQUENCE_NUMBER      acknowledged
+    the broker lost its state, the batch is in  acknowledged: it is in the log
+    doubt, and one behind it was acknowledged
     MESSAGE_TOO_LARGE or RECORD_LIST_TOO_LARGE  split if it has more than one record: the pieces take its place;
                                                 failed if it is in doubt
     retriable, or the broker lost its state     queued again in its partition's order, after a back-off
@@ -113,6 +115,9 @@ class BatchOutcomes:
         if answer.error_code in (0, Code.DUPLICATE_SEQUENCE_NUMBER):
             offset = answer.base_offset if answer.error_code == 0 else -1
             self.acknowledge(batch, offset, answer.log_append_time_ms)
+            return None
+        if answer.error_code in LOST_STATE and batch.in_doubt and batch.followed:
+            self.acknowledge(batch, -1, -1)
             return None
         batch.maybe_written = batch.maybe_written or error_class(answer.error_code).in_doubt
         error = _refusal(batch, answer, broker)

@@ -39,3 +39,27 @@ def test_batches_that_were_written_before_a_restart(written: int) -> None:
         await producer.close()
 
     world.run_alone(main)
+
+
+def test_a_batch_whose_follower_is_acknowledged_before_the_restart() -> None:
+    """The broker does not recognise it either; it is in the log, as the one behind it would not have been taken."""
+    world = World(linger_ms=0, batch_size=1, retry_backoff_ms=1_000)
+
+    async def main() -> None:
+        producer, model = world.producer, world.model
+        await producer.start()
+        await producer.send("orders", b"before")
+        model.faults.fail("Produce", 7, apply=True)
+        deliveries = [producer.submit_nowait("orders", value) for value in (b"in doubt", b"behind it")]
+        await deliveries[1]
+        assert not deliveries[0].done()
+        model.stop_broker(1)
+        world.network.reset(1)
+        model.start_broker(1)
+        assert (await deliveries[0]).offset == -1
+        await producer.send("orders", b"after")
+        values = [record.value for record in model.records("orders")]
+        assert values == [b"before", b"in doubt", b"behind it", b"after"]
+        await producer.close()
+
+    world.run_alone(main)

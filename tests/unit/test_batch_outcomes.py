@@ -305,6 +305,31 @@ async def test_lost_state(code: int) -> None:
 
 
 @pytest.mark.parametrize("code", [45, 59])
+@pytest.mark.parametrize("version", [None, 1, 2])
+async def test_lost_state_behind_which_a_batch_was_acknowledged(code: int, version: int | None) -> None:
+    """What the leader may have it has, as it took the one behind it; only the offset is lost."""
+    bench = Bench(transaction=version and open_transaction(version))
+    (first, deliveries), (second, _) = bench.sent(), bench.sent()
+    bench.answer(first, Answer(Code.REQUEST_TIMED_OUT))
+    bench.answer(second, Answer(0, 5))
+    bench.answer(bench.resend(now_ms=NOW + 500), Answer(code))
+    assert [delivery.result().offset for delivery in deliveries] == [-1, -1, -1]
+    assert bench.sequences.epoch == 0
+    assert bench.failed == []
+    assert bench.sent()[0].base_sequence == 6
+
+
+async def test_lost_state_of_a_batch_that_no_attempt_wrote() -> None:
+    """Then the leader took the one behind it because it did not know the producer any more."""
+    bench = Bench()
+    (first, _), (second, _) = bench.sent(), bench.sent()
+    bench.answer(first, Answer(Code.NOT_ENOUGH_REPLICAS))
+    bench.answer(second, Answer(0, 5))
+    bench.answer(bench.resend(now_ms=NOW + 500), Answer(45))
+    assert is_queued(first)
+
+
+@pytest.mark.parametrize("code", [45, 59])
 @pytest.mark.parametrize("explained", ["by nothing", "by an older batch", "by a lost answer", "by a new topic"])
 async def test_a_loss_that_the_cluster_has_acknowledged_before_is_told(
     caplog: pytest.LogCaptureFixture, code: int, explained: str

@@ -468,6 +468,36 @@ def test_a_restarted_broker_remembers_the_last_batch_only(
     assert number(one.send()) == (PID, 0, 40)
 
 
+def test_the_batches_before_an_acknowledged_one(one: Partition) -> None:
+    """The leader would not have taken it without them."""
+    first, second, third = one.send(), one.send(), one.send()
+    one.lose(first)
+    one.ack(second)
+    assert first.followed
+    assert not third.followed
+
+
+def test_the_log_of_a_topic_made_again_does_not_hold_what_the_former_one_did(one: Partition) -> None:
+    first, second, third = one.send(), one.send(), one.send()
+    one.lose(first)
+    one.ack(second)
+    one.accumulator.update_topic("orders", b"another topic id", [(1, 0)])
+    assert one.may_send(first)
+    assert not first.followed
+    one.ack(third)
+    assert not first.followed, "that was acknowledged by the former leader"
+
+
+def test_under_a_new_number_nothing_is_in_the_log(one: Partition, sequences: TransactionManager) -> None:
+    first, second = one.send(), one.send()
+    one.lose(first)
+    one.ack(second)
+    sequences.start_over()
+    sequences.set_producer_id(PID, 0)
+    one.send(first)
+    assert not first.followed
+
+
 def test_none_is_ruled_out_before_each_was_refused(one: Partition, sequences: TransactionManager) -> None:
     """The last one written may be among those that the broker was not asked about."""
     first, second, third = (one.send() for _ in range(3))
