@@ -48,6 +48,7 @@ cdef enum:
     COPIED_BYTES = 4096     # a view, and a buffer more for the transport, cost more than this copy
     GATHERED_BYTES = 65536  # of a gathered buffer, unless more has to be in one piece
     MAX_VARINT = 10         # bytes
+    MAX_LENGTH = 5          # bytes of the varint in which an answer states a length, count or tag
     PREFETCHED_BYTES = 1024
     FIXED_BYTES = 30        # upper bound of the fields around the topics, without the two ids
 
@@ -317,7 +318,7 @@ cdef class Reader:
 
     cdef int64_t uvarint(self) except? -1:
         cdef uint64_t value = 0
-        cdef int used = get_uvarint(self.data + self.at, self.size - self.at, &value)
+        cdef int used = get_uvarint(self.data + self.at, min(self.size - self.at, MAX_LENGTH), &value)
         if used == 0 or value > 0x7FFFFFFF:
             raise ProtocolError(f"a Produce answer has no varint of 31 bits at {self.at}")
         self.at += used
