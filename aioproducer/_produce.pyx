@@ -385,8 +385,6 @@ def decode_produce_response(int version, bytes frame not None):
     response.throttle_time_ms = reader.int32()
     if reader.flexible:
         read_endpoints(reader, version, response)
-    if reader.at != reader.size:
-        raise ProtocolError(f"{reader.size - reader.at} bytes follow a Produce answer")
     return response
 
 

@@ -16,7 +16,7 @@ import typing
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from types import NoneType
-from typing import Annotated, Any, ClassVar, Generic, NamedTuple, Self, TypeVar, dataclass_transform
+from typing import Annotated, Any, ClassVar, Generic, NamedTuple, Self, TypeVar, cast, dataclass_transform
 
 from aioproducer.errors import ProtocolError, UnsupportedVersionError
 from aioproducer.protocol import codec
@@ -119,16 +119,17 @@ class Message(Struct):
 
     @classmethod
     def decode(cls, data: bytes | memoryview, version: int) -> Self:
-        """Read a body that fills ``data`` to its last byte.
+        """Read a body. An answer may have more bytes, which are ignored, as in Kafka's own clients.
 
         Raises:
             ProtocolError: it is malformed, too short or too long. Nothing else is raised, whatever the bytes are.
         """
-        data = bytes(data)
-        plan = cls._codec(cls._version_of(data, version))
+        data, written_in = cls._as_written(bytes(data), version)
+        plan = cls._codec(written_in)
         with cls._refusing_nonsense(data, version):
-            message: Self = _to_the_end(data, *plan.read(data, 0))
-            return message
+            message, end = plan.read(data, 0)
+            cls._check_end(data, end)
+            return cast(Self, message)
 
     @classmethod
     def decode_in_steps(
@@ -146,8 +147,8 @@ class Message(Struct):
                     return end.value
                 await asyncio.sleep(0)
         """
-        data = bytes(data)
-        steps = codec.in_steps(cls._codec(cls._version_of(data, version)), data, 0)
+        data, written_in = cls._as_written(bytes(data), version)
+        steps = codec.in_steps(cls._codec(written_in), data, 0)
         pause_at = budget_bytes
         with cls._refusing_nonsense(data, version):
             try:
@@ -156,8 +157,9 @@ class Message(Struct):
                         pause_at = at + budget_bytes
                         yield
             except StopIteration as done:
-                message: Self = _to_the_end(data, *done.value)
-                return message
+                message, end = done.value
+                cls._check_end(data, end)
+                return cast(Self, message)
 
     @classmethod
     def decode_first(cls, data: bytes | memoryview, version: int, name: str) -> Any:
@@ -179,9 +181,13 @@ class Message(Struct):
         return struct_codec(cls, version, version >= cls.FLEXIBLE_FROM)
 
     @classmethod
-    def _version_of(cls, data: bytes, version: int) -> int:
-        """The version of the bytes: the requested one, with one exception, see ApiVersionsResponse."""
-        return version
+    def _as_written(cls, data: bytes, version: int) -> tuple[bytes, int]:
+        """The bytes and their version: the requested one, with one exception, see ApiVersionsResponse."""
+        return data, version
+
+    @classmethod
+    def _check_end(cls, data: bytes, end: int) -> None:
+        """Nothing is wrong with an answer that goes on: the mock cluster of librdkafka sends such ones."""
 
     @classmethod
     @contextmanager
@@ -191,12 +197,6 @@ class Message(Struct):
         except _MALFORMED as error:
             told = codec.nonsense(error, data)
             raise ProtocolError(f"{cls.__name__} can't be read in version {version}: {told}") from error
-
-
-def _to_the_end(data: bytes, message: Any, end: int) -> Any:
-    if end != len(data):
-        raise ValueError(f"{len(data) - end} bytes after the end")
-    return message
 
 
 R = TypeVar("R", bound=Message)
@@ -220,6 +220,11 @@ class Request(Message, Generic[R]):
     def response_header_is_flexible(cls, version: int) -> bool:
         """Whether the answer's header ends in a tag section."""
         return version >= cls.FLEXIBLE_FROM
+
+    @classmethod
+    def _check_end(cls, data: bytes, end: int) -> None:
+        if end != len(data):
+            raise ValueError(f"{len(data) - end} bytes after the end")
 
 
 # --- plans ------------------------------------------------------------------------------------------------------------

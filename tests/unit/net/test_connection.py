@@ -157,6 +157,21 @@ async def test_a_broker_that_does_not_know_our_api_versions_is_asked_in_its_own(
     await end(connection)
 
 
+async def test_a_refusal_of_api_versions_that_mixes_versions_up(broker: FakeBroker, owner: Owner) -> None:
+    """As librdkafka's mock cluster sends it: the count of version 3, entries of version 0, the throttle time of 1."""
+
+    def answer(request: ReceivedRequest) -> bytes | ApiVersionsResponse:
+        if len(broker.requests) > 1:
+            return broker.api_versions()
+        return framed(struct.pack(">ihBhhhi", request.correlation_id, 35, 1, 18, 0, 2, 0))
+
+    broker.on(ApiVersionsRequest, answer)
+    connection = await owner.open(broker)
+    assert [request.version for request in broker.requests] == [4, 0]
+    assert connection.version(MetadataRequest) == MetadataRequest.MAX_VERSION
+    await end(connection)
+
+
 @pytest.mark.parametrize(("known", "asked"), [(3, [4, 3]), (2, [4, 3, 0])])
 async def test_a_broker_that_hangs_up_at_our_api_versions_is_asked_in_older_ones(
     broker: FakeBroker, owner: Owner, known: int, asked: list[int]
