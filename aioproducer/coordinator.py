@@ -73,7 +73,7 @@ class Coordinators:
     """The coordinators that one client deals with.
 
     Args:
-        request_metadata: called when a coordinator is a broker missing from the Cluster.
+        request_metadata: called when a coordinator is a broker that the Cluster lacks, or has at another address.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class Coordinators:
                 not_written(error)  # FindCoordinator, perhaps, but not the request itself
                 raise
             node_id = self._nodes[kind, key] = coordinator.node_id
-            if not self._client.knows(node_id):
+            if not self._client.knows_at(node_id, coordinator.host, coordinator.port):
                 self._request_metadata()
         # Not for long: if the broker can't be reached, another one is the coordinator by now, or soon will be.
         patience_ms = min(SLOW_MS, self._request_timeout_ms)

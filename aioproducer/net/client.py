@@ -155,6 +155,10 @@ class NetworkClient:
         node = self._nodes.by_id.get(node_id)
         return node is not None and not node.gone
 
+    def knows_at(self, node_id: int, host: str, port: int) -> bool:
+        """Whether the cluster lists a node, and at this address."""
+        return self.knows(node_id) and self._nodes.by_id[node_id].is_at(host, port)
+
     def feature(self, name: str) -> int:
         """The finalized level of a cluster feature, as last reported by a broker that knows it; 0 if there is none.
 

@@ -89,8 +89,8 @@ class ScriptedCluster:
         self.patience_ms: list[int] = []
         """How long each call waited for a connection."""
 
-    def knows(self, node_id: int) -> bool:
-        return node_id in self.brokers
+    def knows_at(self, node_id: int, host: str, port: int) -> bool:
+        return node_id in self.brokers and (host, port) == ("", 9092)
 
     async def any_ready_connection(self, deadline_ms: int) -> ScriptedBroker:
         self._note(deadline_ms)
@@ -501,6 +501,16 @@ async def test_a_broker_that_nobody_knows(cluster: ScriptedCluster) -> None:
     await asking.end()
     assert asking.metadata_wanted == 1
     assert asking.coordinators.last_error is None
+
+
+async def test_a_broker_at_another_address(cluster: ScriptedCluster) -> None:
+    """It has moved, and another broker may have its former address: that one would never be the coordinator."""
+    asking = Asking(cluster)
+    moved = Coordinator(key="id", node_id=2, host="", port=9093)
+    cluster.brokers[1].answers["FindCoordinator"] = [FindCoordinatorResponse(coordinators=[moved])]
+    cluster.brokers[2].answers["EndTxn"] = ended(0)
+    await asking.end()
+    assert asking.metadata_wanted == 1
 
 
 async def test_a_group_names_the_transactional_id_that_was_fenced(cluster: ScriptedCluster) -> None:

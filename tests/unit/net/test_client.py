@@ -1006,6 +1006,19 @@ async def test_any_ready_connection_connects_if_need_be(broker: FakeBroker, othe
         assert client.connection_count == 1
 
 
+async def test_brokers_are_known_at_their_addresses(broker: FakeBroker, other: FakeBroker) -> None:
+    async with Client() as client:
+        assert not client.knows_at(broker.node_id, broker.host, broker.port)
+        client.know(broker, other)
+        assert client.knows_at(broker.node_id, broker.host, broker.port)
+        assert not client.knows_at(broker.node_id, broker.host, other.port)
+        assert not client.knows_at(broker.node_id, "elsewhere.example", broker.port)
+        client.set_brokers({broker.node_id: Broker(broker.node_id, broker.host, other.port)})
+        assert not client.knows_at(broker.node_id, broker.host, broker.port)
+        client.know(other)
+        assert not client.knows_at(broker.node_id, broker.host, other.port), "no broker has that number any more"
+
+
 async def test_any_ready_connection_tries_the_others_when_one_fails(broker: FakeBroker) -> None:
     async with Client() as client:
         dead = FakeBroker(node_id=2)
