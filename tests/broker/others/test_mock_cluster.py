@@ -11,6 +11,8 @@ from confluent_kafka import Producer as ConfluentProducer
 
 from aioproducer import Producer
 
+pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("clean_loop")]
+
 RECORDS = 2_000
 
 
