@@ -144,12 +144,15 @@ class Coordinators:
                 self._accepted = True
                 code = _code(connection, response, error_of)
                 if not code:
+                    connection.in_charge = True
                     self.last_error = None
                     return Answered(response, connection)
                 topics = dict.fromkeys(topics_of(response, code)) if topics_of else {}
                 error = _refusal(connection, request, code, _whose(kind, key, list(topics)))
                 api_key = request.API_KEY
                 maybe_done = maybe_done or code in IN_DOUBT
+                if code == Code.NOT_COORDINATOR:
+                    connection.doubt(attempts + 1)
             except ProducerClosedError:
                 raise
             except _CoordinatorRefused as refused:

@@ -305,8 +305,13 @@ class Sender:
         fatal: KafkaError | None = None
         is_stale = False
         hints: list[LeaderHint] = []
-        for batch, answer in self._outcomes.acknowledge_good(call.batches, answers):
+        refused = self._outcomes.acknowledge_good(call.batches, answers)
+        if len(refused) < len(answers):
+            call.connection.in_charge = True
+        for batch, answer in refused:
             error = self._outcomes.answered(batch, answer, call.connection, now_ms)
+            if answer.error_code == Code.NOT_LEADER_OR_FOLLOWER:
+                call.connection.doubt(batch.attempts)
             if error is not None and error.refresh_metadata:
                 is_stale = True
                 hints += _hints(batch, answer)

@@ -58,6 +58,8 @@ Kafka's brokers accept the same from a client then (``sasl.server.max.receive.si
 MAX_CORRELATION_ID = 2147483639
 """Kafka reserves higher numbers for SASL."""
 
+ATTEMPTS_BELIEVED = 5
+"""After so many attempts, a broker that says that another one is in charge may not be the one that it should be."""
 
 _SIZE = struct.Struct(">i")
 
@@ -131,6 +133,8 @@ class Connection:
         self.traffic: Traffic = self.metrics.traffic(node_id)
         self.throttled_until_ms: int = 0
         self.retiring: bool = False
+        self.in_charge: bool = False
+        """Whether the broker has accepted something lately that only a leader or coordinator accepts."""
         self.last_used_ms: int = int(loop.time() * 1000)
         self.api_versions: ApiVersionsResponse = ApiVersionsResponse(api_keys=[])
         self._ranges = ApiRanges()
@@ -230,6 +234,19 @@ class Connection:
         """Take no more requests, and end as soon as nothing is in flight."""
         self.retiring = True
         self._close_if_retired()
+
+    def doubt(self, attempts: int) -> None:
+        """The broker has refused the latest of so many attempts, as it does not lead, or coordinate, what it should.
+
+        It may be another one: a name may lead to the broker's former address for a while, which is another broker's
+        now. So now and then, a connection on which it was in charge of nothing is made anew.
+        """
+        if attempts % ATTEMPTS_BELIEVED:
+            return
+        if self.in_charge:
+            self.in_charge = False
+        else:
+            self.close_when_idle()
 
     async def wait_closed(self) -> None:
         """Wait until the tasks of an aborted connection have ended."""

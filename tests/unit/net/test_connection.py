@@ -25,7 +25,13 @@ from aioproducer.errors import (
     UnsupportedVersionError,
 )
 from aioproducer.net import opening, write_buffer
-from aioproducer.net.connection import MAX_CORRELATION_ID, MAX_FRAME_BYTES, MAX_OPENING_BYTES, Connection
+from aioproducer.net.connection import (
+    ATTEMPTS_BELIEVED,
+    MAX_CORRELATION_ID,
+    MAX_FRAME_BYTES,
+    MAX_OPENING_BYTES,
+    Connection,
+)
 from aioproducer.net.opening import open_connection
 from aioproducer.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from aioproducer.protocol.end_txn import EndTxnRequest, EndTxnResponse
@@ -1049,6 +1055,24 @@ async def test_a_retired_connection_ends_with_its_last_answer(broker: FakeBroker
     await owner.change()
     assert owner.closed == [None]
     assert len(sent.frames) == 1
+    await connection.wait_closed()
+
+
+async def test_a_connection_on_which_the_broker_is_in_charge_of_nothing_is_given_up(
+    broker: FakeBroker, owner: Owner
+) -> None:
+    """It may lead to another broker than the one that the cluster names."""
+    connection = await owner.open(broker)
+    for attempts in range(1, ATTEMPTS_BELIEVED):
+        connection.doubt(attempts)
+    connection.in_charge = True
+    connection.doubt(ATTEMPTS_BELIEVED)
+    for attempts in range(ATTEMPTS_BELIEVED + 1, 2 * ATTEMPTS_BELIEVED):
+        connection.doubt(attempts)
+    assert not connection.closed
+    connection.doubt(2 * ATTEMPTS_BELIEVED)
+    assert connection.closed
+    assert owner.closed == [None]
     await connection.wait_closed()
 
 

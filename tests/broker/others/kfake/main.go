@@ -4,7 +4,7 @@
 //	shuffle                     new leaders for all partitions
 //	move TOPIC PARTITION NODE   a new leader for one
 //	rehash                      new coordinators
-//	remove NODE, add NODE       a node leaves; it comes back at another address, with its former connections alive
+//	remove NODE, add NODE PORT  a node leaves, with its connections alive; it comes back, for port 0 at any other port
 //	fail API CODE COUNT         so many requests get this error, after the append if that is what it means
 //	heal                        what is left of those errors is forgotten
 package main
@@ -60,7 +60,7 @@ func main() {
 		case "remove":
 			err = cluster.RemoveNode(number(1))
 		case "add":
-			_, _, err = cluster.AddNode(number(1), 0)
+			_, _, err = cluster.AddNode(number(1), int(number(2)))
 		case "fail":
 			api := apis[words[1]]
 			code := kerr.TypedErrorForCode(int16(number(2)))
