@@ -69,7 +69,8 @@ RejectsFile = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Where to write rows that fail, with the reason, as JSON lines; FILE.rejects by default. Required with -.",
+        help="Where to write rows that fail, with the reason, as JSON lines; FILE.rejects by default, - for standard "
+        "output. Required with -.",
     ),
 ]
 

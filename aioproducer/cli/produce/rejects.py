@@ -13,6 +13,8 @@ from typing import Any, Self, TextIO
 from aioproducer.cli.outcome import CommandError
 from aioproducer.cli.produce.rows import Row
 
+STDOUT = Path("-")
+
 
 class Rejects:
     """Writes the failed rows of one run.
@@ -20,7 +22,8 @@ class Rejects:
     An object has ``line_number``, ``error``, and ``line``, the original text (``line_base64`` if it is not UTF-8);
     ``maybe_written`` is true if the record may still be in Kafka, so sending it again could duplicate it.
 
-    The file belongs to this run: an existing one is replaced, and it is removed at the end if nothing failed.
+    The file belongs to this run: an existing one is replaced, and it is removed at the end if nothing failed. ``-``
+    means standard output.
 
     Raises:
         CommandError: the file can't be created.
@@ -79,7 +82,7 @@ def _standard_stream(path: Path) -> TextIO | None:
     """Standard output or error, if the path means it: opened anew, a file behind it would lose what it has."""
     for number in (1, 2):
         with suppress(OSError):
-            if os.path.samestat(os.fstat(number), path.stat()):
+            if path == STDOUT or os.path.samestat(os.fstat(number), path.stat()):
                 return os.fdopen(os.dup(number), "w", encoding="utf-8")
     return None
 

@@ -13,7 +13,7 @@ from aioproducer import Producer
 from aioproducer.cli.outcome import CommandError
 from aioproducer.cli.produce.feed import RowFeed
 from aioproducer.cli.produce.job import Job
-from aioproducer.cli.produce.rejects import Rejects
+from aioproducer.cli.produce.rejects import STDOUT, Rejects
 from aioproducer.cli.produce.rows import Format, Parser, format_of, parser_of
 from aioproducer.cli.produce.session import run_session
 from aioproducer.cli.produce.source import LineSource
@@ -50,7 +50,7 @@ def rejects_beside(path: str, rejects: Path | None) -> Path:
     """
     chosen = Path(path + ".rejects") if rejects is None else rejects
     with suppress(OSError):
-        read, written = os.stat(0 if path == STDIN else path), chosen.stat()
+        read, written = os.stat(0 if path == STDIN else path), os.stat(1 if chosen == STDOUT else chosen)
         # A terminal can be both, and so can /dev/null.
         if os.path.samestat(read, written) and not stat.S_ISCHR(read.st_mode):
             raise CommandError(f"--rejects {chosen} is the input itself")

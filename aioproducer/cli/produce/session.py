@@ -18,7 +18,7 @@ from aioproducer.cli.loop import run_in_loop, signals_to
 from aioproducer.cli.outcome import DONE, SOME_FAILED, CommandError, drop_output, one_line
 from aioproducer.cli.produce.job import Counts
 from aioproducer.cli.produce.progress import Amount, show_progress
-from aioproducer.cli.produce.rejects import Rejects
+from aioproducer.cli.produce.rejects import STDOUT, Rejects
 
 
 class Work(Protocol):
@@ -130,11 +130,10 @@ class _Session:
             f"read {counts.read}, acked {counts.acked}, failed {counts.failed}, rejected {counts.rejected} "
             f"in {took_s:.2f} s ({counts.acked / took_s:.0f} records/s)"
         )
-        try:
-            print(told, flush=True)
-        except OSError:
-            drop_output()
+        if rejects.path == STDOUT:  # which is theirs alone: a program may read it
             _tell(told)
+        else:
+            _tell_output(told)
         if rejects.problem is not None:
             _tell(f"aioproducer: rejects are missing from {rejects.path}: {rejects.problem}")
         elif rejects.count:
@@ -148,6 +147,15 @@ class _Session:
         if self._signal is not None:
             return 128 + self._signal
         return DONE if work.counts.acked == work.counts.read and work.trouble is None else SOME_FAILED
+
+
+def _tell_output(text: str) -> None:
+    """Print to standard output; if it can't be written, to standard error."""
+    try:
+        print(text, flush=True)
+    except OSError:
+        drop_output()
+        _tell(text)
 
 
 def _tell(text: str) -> None:

@@ -246,6 +246,14 @@ def test_the_rejects_never_replace_the_input(rows: Path) -> None:
     assert rows.read_text() == '{"id": 1}\n'
 
 
+def test_the_rejects_are_never_added_to_the_input(rows: Path) -> None:
+    with FakeCluster() as cluster, rows.open("a") as stdout:
+        command = [SCRIPT, "produce", rows, "--topic", "t", "--rejects", "-", "--bootstrap", cluster.bootstrap_servers]
+        finished = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True)
+    assert (finished.returncode, finished.stderr) == (2, "aioproducer: --rejects - is the input itself\n")
+    assert rows.read_text() == '{"id": 1}\n'
+
+
 def test_the_rejects_never_replace_standard_input(rows: Path) -> None:
     with FakeCluster() as cluster, rows.open() as stdin:
         command = [SCRIPT, "produce", "-", "--topic", "t", "--rejects", rows, "--bootstrap", cluster.bootstrap_servers]

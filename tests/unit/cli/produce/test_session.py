@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -72,3 +73,16 @@ def test_the_exit_code_is_about_the_rows_even_if_nothing_at_all_can_be_written(t
         finished = subprocess.run(command, stdout=writing, stderr=writing)
     os.close(writing)
     assert finished.returncode == 0
+
+
+def test_rejects_on_standard_output_have_it_to_themselves(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"id": 1}\nx\n')
+    with FakeCluster() as cluster:
+        command = [SCRIPT, "produce", rows, "--topic", "t", "--rejects", "-", "--bootstrap", cluster.bootstrap_servers]
+        finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert finished.returncode == 1
+    (reject,) = map(json.loads, finished.stdout.splitlines())
+    assert (reject["line_number"], reject["line"]) == (2, "x")
+    assert finished.stderr.startswith("read 2, acked 1, failed 0, rejected 1 in ")
+    assert list(tmp_path.iterdir()) == [rows]
