@@ -20,7 +20,7 @@ cdef class DeliveryLedger:
     cdef readonly object context            # the creator's: the producer's own calls run in it
     cdef bint is_calling                    # a turn of the loop will call some of them
     cdef readonly int64_t callbacks_called  # since the start
-    cdef readonly list deadlines            # of waiters for callbacks: a turn ends at the first of these
+    cdef readonly dict deadlines            # of waiters for callbacks: a turn ends at the first of these
 
     cdef void call_soon(self)
     cpdef void book(self, int64_t serial, object error, int64_t records)

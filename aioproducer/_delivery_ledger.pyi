@@ -41,8 +41,8 @@ class DeliveryLedger:
         """Done callbacks called since the start."""
 
     @property
-    def deadlines(self) -> list[Deadline]:
-        """Of waiters for done callbacks: no turn of the loop goes on calling callbacks past the first of these."""
+    def deadlines(self) -> dict[object, Deadline]:
+        """Of each waiter for done callbacks: no turn of the loop goes on calling callbacks past the first of these."""
 
     def book(self, serial: int, error: KafkaError, records: int) -> None:
         """Count records of the batch ``serial`` as failed and unobserved."""

@@ -45,7 +45,7 @@ cdef class DeliveryLedger:
         self.unseen = {}
         self.running = []
         self.called = deque()
-        self.deadlines = []
+        self.deadlines = {}
         self.context = PyContext_CopyCurrent()
 
     cdef void call_soon(self):
@@ -121,7 +121,7 @@ def run_callbacks(DeliveryLedger ledger not None):
     """
     cdef object called = ledger.called
     cdef Py_ssize_t left = max(CALLBACKS_A_TURN, len(called) // CALLBACKS_BACKLOG)
-    cdef double until = min([deadline.at for deadline in ledger.deadlines]) if ledger.deadlines else INFINITY
+    cdef double until = min([deadline.at for deadline in ledger.deadlines.values()]) if ledger.deadlines else INFINITY
     ledger.is_calling = False
     if len(called) > left:
         ledger.call_soon()

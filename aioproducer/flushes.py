@@ -116,12 +116,12 @@ class Flushes:
     @contextmanager
     def callbacks_until(self, deadline: Deadline) -> Iterator[None]:
         """Stop a turn of the loop from calling more done callbacks once the time to wait for them is over."""
-        self._ledger.deadlines.append(deadline)
+        waiter = object()  # several may have the same deadline
+        self._ledger.deadlines[waiter] = deadline
         try:
             yield
         finally:
-            if deadline in self._ledger.deadlines:
-                self._ledger.deadlines.remove(deadline)
+            self._ledger.deadlines.pop(waiter, None)
 
     # --- waiters ------------------------------------------------------------------------------------------------------
 

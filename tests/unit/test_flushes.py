@@ -90,3 +90,28 @@ async def test_a_flush_of_records_that_the_producer_gave_up(closing: bool) -> No
         with pytest.raises(ProducerClosedError, match="before 1 records that the flush covers had ended") as caught:
             await flushing
         assert caught.value.maybe_written
+
+
+class ComparedDeadline(Deadline):
+    """A deadline that counts how often it is compared with another."""
+
+    comparisons = 0
+
+    def __eq__(self, other: object) -> bool:
+        ComparedDeadline.comparisons += 1
+        return self is other
+
+
+async def test_flushes_that_are_cancelled_do_not_look_at_each_other() -> None:
+    """Thousands that a server cancels would hold the loop for seconds."""
+    accumulator = make_accumulator()
+    flushes = flushes_of(accumulator, [])
+    put(accumulator, add_topic(accumulator))
+    loop = asyncio.get_running_loop()
+    waiting = [asyncio.create_task(flushes.flush(ComparedDeadline(loop, None))) for _ in range(10)]
+    await asyncio.sleep(0)
+    for task in reversed(waiting):
+        task.cancel()
+    await asyncio.wait(waiting)
+    assert not flushes.waiters
+    assert ComparedDeadline.comparisons == 0
