@@ -35,6 +35,7 @@ from aioproducer.errors import ConfigError, KafkaError, ProducerClosedError, err
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.client import NetworkClient
 from aioproducer.net.connection import Connection
+from aioproducer.patient_timer import PatientTimeout
 from aioproducer.protocol.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from aioproducer.protocol.push_telemetry import PushTelemetryRequest
 from aioproducer.protocol.schema import ZERO_UUID
@@ -117,7 +118,7 @@ class ClientTelemetry:
             waiter: asyncio.Future[str] = self._loop.create_future()
             self._waiting_for_id[waiter] = None
             try:
-                async with asyncio.timeout(seconds):
+                async with PatientTimeout(self._loop, (self._loop.time() + seconds) * 1000):
                     return await waiter
             except TimeoutError:
                 pass

@@ -619,6 +619,19 @@ def test_its_id() -> None:
     assert len(ids) == 2  # the first request has no id yet
 
 
+def test_its_id_comes_while_the_loop_is_blocked() -> None:
+    """The answer is there before the time is over, and read afterwards."""
+
+    async def work(world: World) -> None:
+        world.model.faults.delay(ASK, 500)
+        world.loop.call_later(0.1, world.loop.spend, 60)
+        assert await world.producer.client_instance_id(2) is not None
+
+    world = World()
+    world.wants("*")
+    world.run(work)
+
+
 def test_an_error_of_its_own_reaches_nobody(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """Telemetry ends after an internal error; records go on."""
 
