@@ -25,7 +25,10 @@ Raw = Any
 # fastavro's wording; the name is from the schema.
 _MISSING = re.compile("Field (.+) is specified in the schema but missing from the record")
 _MORE = "record contains more fields than the schema specifies"
-
+_DECIMALS = {
+    "Scale provided in schema does not match the decimal": "more decimal places than the schema's scale",
+    "The decimal precision is bigger than allowed by schema": "more digits than the schema's precision",
+}
 
 MAX_LEVELS = 1_000
 """Deepest nesting of a value with a recursive schema: fastavro uses the C stack; a few thousand crash the process."""
@@ -78,7 +81,21 @@ class AvroEncoder:
             return _by_field(invalid)
         except Exception:
             pass  # the value itself fails when inspected; the text below says as much
-        return [("", f"{_name_of(value)} can't be written ({type(error).__name__})")]
+        path, culprit = self._culprit(value)
+        return [(path, f"{_name_of(culprit)} can't be written ({_DECIMALS.get(str(error), type(error).__name__)})")]
+
+    def _culprit(self, value: Any) -> tuple[str, Any]:
+        """The first field of a record that can't be written, and what it holds; else the value itself.
+
+        fastavro names no field if a value is of the right type and its logical type can't hold it.
+        """
+        if type(value) is dict and isinstance(self._schema, dict):
+            for field in self._schema.get("fields", ()):
+                try:
+                    schemaless_writer(io.BytesIO(), {**self._schema, "fields": [field]}, value)
+                except Exception:
+                    return f"{self._schema['name']}.{field['name']}", value.get(field["name"])
+        return "", value
 
 
 class AvroSerializer(SchemaSerializer[Value_contra]):

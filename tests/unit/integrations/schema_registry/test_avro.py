@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -171,6 +172,36 @@ def test_what_does_not_fit(fake: FakeSchemaRegistry, value: Any, problem: str) -
         written(fake, ORDER, "orders", value)
     assert str(raised.value).endswith(problem)
     assert "secret" not in repr(raised.value)
+
+
+DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "problem"),
+    [
+        (DECIMAL, Decimal("1.234"), "Decimal can't be written (more decimal places than the schema's scale)"),
+        (DECIMAL, Decimal("12345.6"), "Decimal can't be written (more digits than the schema's precision)"),
+        (["null", DECIMAL], Decimal("1.234"), "Decimal can't be written (more decimal places than the schema's scale)"),
+        ({"type": "array", "items": DECIMAL}, [Decimal("1.234")], "list can't be written (more decimal places"),
+        ({"type": "int", "logicalType": "date"}, "secret", "str can't be written (ValueError)"),
+    ],
+)
+def test_what_does_not_fit_a_logical_type(fake: FakeSchemaRegistry, kind: Any, value: Any, problem: str) -> None:
+    lines = [{"name": "line", "type": LINE}, {"name": "next", "type": "Line"}]
+    fields = [*lines, {"name": "amount", "type": kind}]
+    schema = {"type": "record", "name": "Price", "namespace": "shop", "fields": fields}
+    with pytest.raises(SchemaValidationError) as raised:
+        written(fake, schema, "prices", {"line": {"item": "tea"}, "next": {"item": "cup"}, "amount": value})
+    assert f": shop.Price.amount: {problem}" in str(raised.value)
+    assert "secret" not in repr(raised.value)
+
+
+def test_a_decimal_alone_that_does_not_fit(fake: FakeSchemaRegistry) -> None:
+    """There is no field to name."""
+    items = {"type": "array", "items": DECIMAL}
+    with pytest.raises(SchemaValidationError, match=r": list can't be written \(more digits than"):
+        written(fake, items, "decimals", [Decimal("12345.6")])
 
 
 def test_what_the_writer_lets_pass(fake: FakeSchemaRegistry) -> None:
