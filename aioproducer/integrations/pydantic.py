@@ -7,7 +7,7 @@ await producer.send("orders", Order(id=7, item="tea"))
 from __future__ import annotations
 
 import inspect
-import warnings
+import re
 from collections.abc import Container, Hashable, Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args, overload
 
@@ -39,6 +39,10 @@ _DISCREET = frozenset(get_args(ErrorType)) - {
 
 HIDDEN = "[...]"
 """In a path, for a step that is no field's name: a key of a mapping, or an extra field that the sender chose."""
+_RAISED = re.compile(
+    r"Error serializing to JSON: (?:PydanticSerializationError: Error calling function `([\w<>]+)`: )?([\w.<>]+): "
+)
+"""Pydantic's wording for what a serializer or a computed field raised: only names from the program's code."""
 _ARGUMENTS = frozenset(inspect.signature(TypeAdapter.dump_json).parameters) - {"self", "instance"}
 
 
@@ -95,15 +99,13 @@ class PydanticSerializer(JsonSerializer[Value_contra]):
                 for each in invalid.errors(include_url=False, include_context=False, include_input=False)
             ]
         told = "has a field that is not of its declared type" if _is_of_types(error) else "can't be encoded"
-        return [("", f"{type(value).__name__} {told} ({type(error).__name__})")]
+        return [("", f"{type(value).__name__} {told} ({_cause(error)})")]
 
     def _invalid(self, value: Any) -> ValidationError | None:
         """The validation error of a value that can't be written: Pydantic's serializers name no field."""
         adapter = self._adapter or TypeAdapter(type(value))
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                plain = adapter.dump_python(value, warnings=False)
+            plain = adapter.dump_python(value, warnings=False)
             adapter.validate_python(plain, strict=True)
         except ValidationError as invalid:
             return invalid
@@ -166,6 +168,15 @@ def _texts(alias: Any) -> Iterator[str]:
     elif isinstance(alias, (list, tuple)):
         for each in alias:
             yield from _texts(each)
+
+
+def _cause(error: Exception) -> str:
+    """The kind of an error; if it came from code of the value's class, that one's, and the function that raised it."""
+    raised = _RAISED.match(str(error))
+    if raised is None:
+        return type(error).__name__
+    function, kind = raised.groups()
+    return kind if function is None else f"{kind} in {function}"
 
 
 def _is_of_types(error: Exception) -> bool:

@@ -70,6 +70,23 @@ class Strict(pydantic.BaseModel):
     name: str = pydantic.Field(alias="itsName")
 
 
+class Shy(pydantic.BaseModel):
+    item: str
+
+    @pydantic.field_serializer("item")
+    def refuse(self, item: str) -> str:
+        raise KeyError(item)
+
+
+class Computed(pydantic.BaseModel):
+    item: str
+
+    @pydantic.computed_field  # type: ignore[prop-decorator]
+    @property
+    def net(self) -> float:
+        raise ValueError(f"ZeroDivisionError: {self.item}")
+
+
 @pydantic.dataclasses.dataclass
 class Pair:
     left: int
@@ -237,8 +254,16 @@ def test_a_value_is_written_as_json_of_its_type(serializer: JsonSerializer, valu
         (PydanticSerializer(Row, validate=True), Lazy(), "x: refused (get_attribute_error)"),
         (PydanticSerializer(Row, validate=True), {"x": 1, "lines": failing()}, "lines.1: refused (iteration_error)"),
         (PydanticSerializer(Row, validate=True), {"x": 1, "more": Hostile()}, "more: refused (mapping_type)"),
-        (PydanticSerializer(str), "secret\ud800", "str can't be encoded (PydanticSerializationError)"),
-        (PydanticSerializer(typing.Any), deep(1_000), "list can't be encoded (PydanticSerializationError)"),
+        (PydanticSerializer(list[Shy]), [Shy(item="secret")], "list can't be encoded (KeyError in refuse)"),
+        (
+            PydanticSerializer(typing.Annotated[int, pydantic.PlainSerializer(lambda count: 1 // 0)]),
+            7,
+            "int can't be encoded (ZeroDivisionError in <lambda>)",
+        ),
+        (PydanticSerializer(), Computed(item="secret"), "Computed can't be encoded (ValueError)"),
+        (PydanticSerializer(str), "secret\ud800", "str can't be encoded (UnicodeEncodeError)"),
+        (PydanticSerializer(typing.Any), deep(1_000), "list can't be encoded (ValueError)"),
+        (PydanticSerializer(typing.Any), b"secret\xff", "bytes can't be encoded (PydanticSerializationError)"),
         (MsgspecSerializer(Point), {"x": 7}, "Point needed, not dict"),
         (MsgspecSerializer(Point | Plain), "secret", " needed, not str"),
         (MsgspecSerializer(Point, validate=True), {"x": "secret"}, "$.x: Expected `int`, got `str`"),
