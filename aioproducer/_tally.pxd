@@ -46,7 +46,7 @@ cdef class Tally:
     cdef Py_ssize_t most_errors     # how many the result may have
     cdef int64_t errors_below       # rows from here on are too late for the result
     cdef list at_fault              # (row, error): the first of the records that a broker named as it refused a batch
-    cdef list failures              # (error, serial of the batch, records), at most MAX_FAILURES
+    cdef list failures              # (error, records, serial of the batch, records to book), at most MAX_FAILURES
     cdef object waiter
 
     cdef int64_t unended(self) noexcept

@@ -180,12 +180,15 @@ cdef class Tally:
             self.errors_below = self.errors[self.most_errors - 1][0]
 
     def add_failure(self, error, int64_t serial, int64_t records):
+        cdef int64_t to_book = records if serial != NOT_BOOKED else 0
         if len(self.failures) >= MAX_FAILURES:
             before = self.failures.pop()
             if before[0].maybe_written or not error.maybe_written:  # a doubt must not get lost
                 error = before[0]
-            serial, records = max(before[1], serial), before[2] + records
-        self.failures.append((error, serial, records))
+            records += before[1]
+            serial = max(before[2], serial)
+            to_book += before[3]
+        self.failures.append((error, records, serial, to_book))
 
     cdef void wake_if_ended(self):
         if self.waiter is not None and self.unended() == 0 and not self.waiter.done():
@@ -203,12 +206,12 @@ cdef class Tally:
     def abandon(self, ledger):
         if not self.abandoned:
             self.abandoned = True
-            for error, serial, records in self.failures:
-                if serial != NOT_BOOKED:
-                    ledger.book(serial, error, records)
+            for error, _, serial, to_book in self.failures:
+                if to_book:
+                    ledger.book(serial, error, to_book)
 
     def failed_batches(self):
-        return [(error, records) for error, _, records in self.failures]
+        return [(error, records) for error, records, *_ in self.failures]
 
     def result(self):
         cdef list merged

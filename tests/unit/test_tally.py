@@ -309,6 +309,32 @@ def test_a_doubt_beyond_the_failures_that_are_told_apart() -> None:
     assert (str(error), error.maybe_written, records) == ("1000", True, 3)
 
 
+@pytest.mark.parametrize("refused_first", [True, False])
+async def test_an_abandoned_tally_reports_only_what_was_admitted(refused_first: bool) -> None:
+    """Also if refused records and failed batches share the last entry, which a flush raises if it covers all of it."""
+    loop = asyncio.get_running_loop()
+    accumulator, tally = make_accumulator(loop=loop), Tally("orders")
+
+    def refuse() -> None:
+        for _ in range(2_000):
+            tally.refuse(KafkaError("never admitted"))
+
+    if refused_first:
+        refuse()
+    for _ in range(2):
+        counted(tally, accumulator, 3)
+        the_batch(accumulator).fail(KafkaError("no"), None, True)
+    last_serial = accumulator.last_serial
+    if not refused_first:
+        refuse()
+    tally.abandon(accumulator.ledger)
+    assert accumulator.ledger.unobserved_count == 6
+    early, covering = (
+        accumulator.ledger.end_flush(accumulator.ledger.start_flush(), last_serial - less) for less in (1, 0)
+    )
+    assert [sum(records for _, records in told) for told in (early, covering)] == ([0, 6] if refused_first else [3, 3])
+
+
 async def test_records_that_have_ended_already() -> None:
     """They are counted at once."""
     accumulator, tally = make_accumulator(loop=asyncio.get_running_loop(), batch_size=1), Tally("orders")
