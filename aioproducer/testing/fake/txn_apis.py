@@ -289,7 +289,7 @@ def list_ids(
         if cluster.coordinators.node_of(one.transactional_id) == node_id
         and (not wanted or one.state.value in wanted)
         and (not request.producer_id_filters or one.producer_id in request.producer_id_filters)
-        and (request.duration_filter < 0 or (one.started_ms >= 0 and now_ms - one.started_ms > request.duration_filter))
+        and (request.duration_filter < 0 or now_ms - one.started_ms > request.duration_filter)
         and (pattern is None or pattern.fullmatch(one.transactional_id))
     ]
     return list_transactions.ListTransactionsResponse(

@@ -571,6 +571,13 @@ class TestSeen:
         assert ids == [True, True, False, True, False, False, True, False]
         assert answers[1].unknown_state_filters == ["Nonsense"]
 
+    def test_lists_those_that_have_not_begun(self, broker: RawConnection, client: Client) -> None:
+        found = [
+            broker.ask(ListTransactionsRequest(producer_id_filters=[client.producer_id], duration_filter=duration_ms))
+            for duration_ms in (0, 3_600_000)
+        ]
+        assert [len(each.transaction_states) for each in found] == [1, 1]
+
     @pytest.mark.parametrize("version", [0, 1, 3, 4, 6])
     def test_coordinators(self, cluster: AnyCluster, broker: RawConnection, version: int) -> None:
         Client(broker).init()

@@ -13,6 +13,7 @@ from aioproducer.protocol.describe_transactions import DescribeTransactionsReque
 from aioproducer.protocol.end_txn import EndTxnRequest, EndTxnResponse
 from aioproducer.protocol.find_coordinator import TRANSACTION, FindCoordinatorRequest
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from aioproducer.protocol.list_transactions import ListTransactionsRequest
 from aioproducer.protocol.schema import R, Request
 from aioproducer.protocol.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -671,3 +672,12 @@ def test_a_producer_with_an_open_transaction_is_not_forgotten() -> None:
     one.cluster.forget_producers("orders", 0)
     one.add(0)
     assert one.produce(sequence=5, version=11) == ""
+
+
+@pytest.mark.parametrize(("took_ms", "listed"), [(0, []), (1, ["txn"])])
+def test_a_list_of_those_that_take_longer_than_a_time(took_ms: int, listed: list[str]) -> None:
+    one = client()
+    one.produce()
+    one.now_ms += 5_000 + took_ms
+    found = one.ask(ListTransactionsRequest(duration_filter=5_000)).transaction_states
+    assert [each.transactional_id for each in found] == listed
