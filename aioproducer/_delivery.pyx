@@ -178,16 +178,14 @@ cdef class ProduceRequestResult:
             self.ledger.book(self.serial, self.error_of(index), 1)
 
     def split_into(self, list pieces):
-        """Hand all records over to smaller results; `pieces` is a list of (first index, result), ascending."""
+        """Hand all records over to smaller results; `pieces` is a list of (first index, result), ascending.
+
+        If there is no memory for that, nothing has changed.
+        """
         cdef ProduceRequestResult piece
-        cdef int32_t first, i
-        for first, piece in pieces:
-            for i in range(piece.record_count):
-                piece.marks[i] = self.marks[first + i]
-        self.pieces = pieces
+        cdef int32_t first, index, i
         cdef Share part
         cdef Share share = self.shares
-        self.shares = None
         while share is not None:
             for first, piece in pieces:
                 part = share.cut(first, piece.record_count)
@@ -195,12 +193,20 @@ cdef class ProduceRequestResult:
                     part.next = piece.shares
                     piece.shares = part
             share = share.next
-        cdef dict callbacks = self.callbacks
+        if self.callbacks is not None:
+            for _, piece in pieces:
+                piece.callbacks = {}    # may run the collector, and a finalizer that attaches another
+            for index, attached in self.callbacks.items():
+                for first, piece in pieces:
+                    if index < first + piece.record_count:
+                        piece.callbacks[index - first] = attached
+                        break
+        for first, piece in pieces:
+            for i in range(piece.record_count):
+                piece.marks[i] = self.marks[first + i]
+        self.pieces = pieces
+        self.shares = None
         self.callbacks = None
-        if callbacks is not None:
-            for attached in callbacks.values():
-                for entry in (attached,) if type(attached) is tuple else attached:
-                    attach(<Delivery>(<tuple>entry)[1], entry)
         PyMem_Free(self.marks)
         self.marks = NULL
         self.wake()

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioproducer._accumulator import RecordAccumulator
-from aioproducer._delivery import Delivery
+from aioproducer._delivery import Delivery, count_in
 from aioproducer._producer_batch import TopicQueues
+from aioproducer._tally import Tally
 from aioproducer.compression import codec
 from aioproducer.errors import KafkaError
 from aioproducer.records import RecordMetadata
@@ -27,6 +28,7 @@ from tests.unit.core import (
     split,
     without_allocation,
 )
+from tests.unit.waiting import turns
 
 NOW = 1000
 HEADER_BYTES = 61
@@ -368,6 +370,39 @@ def test_a_batch_that_can_not_be_split_for_want_of_memory_is_in_flight() -> None
     allocation = 1
     while fails_at(allocation):
         allocation += 1
+    assert allocation > 20
+
+
+@pytest.mark.filterwarnings("ignore:.*BufferPool.give_back:pytest.PytestUnraisableExceptionWarning")
+async def test_those_that_wait_for_records_of_a_batch_that_can_not_be_split_hear_of_its_end() -> None:
+    """A send_many, and done callbacks: none of them has moved to the pieces."""
+    loop = asyncio.get_running_loop()
+    told: list[Delivery] = []
+
+    def fails_at(allocation: int) -> bool:
+        accumulator, tally = make_accumulator(loop=loop), Tally("orders")
+        batch, deliveries = filled(accumulator, 20, now_ms=NOW)
+        for delivery in deliveries[::2]:
+            count_in(delivery, tally)
+        for delivery in deliveries[1::2] * 2:
+            delivery.add_done_callback(told.append)
+        plain = bytes(batch.contents())
+        try:
+            without_allocation(allocation, lambda: accumulator.split(batch, plain, NOW))
+        except MemoryError:
+            fail(accumulator, batch)
+            assert all(delivery.done() for delivery in deliveries)
+            assert (tally.pending, tally.failed) == (0, 10)
+            assert accumulator.ledger.callbacks_waiting == 20
+            return True
+        return False
+
+    allocation = 1
+    while fails_at(allocation):
+        allocation += 1
+        await turns(2)
+        assert len(told) == 20
+        told.clear()
     assert allocation > 20
 
 
