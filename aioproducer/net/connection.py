@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import os
+import socket
 import ssl
 import struct
 from collections.abc import Callable
@@ -101,6 +103,13 @@ def abort(writer: asyncio.StreamWriter, transport: asyncio.WriteTransport) -> No
     transport.abort()
 
 
+def drop_unsent(transport: asyncio.WriteTransport) -> None:
+    """Have the system drop what it has not sent when the connection ends; else it goes on sending that for minutes."""
+    sock = transport.get_extra_info("socket")
+    if sock is not None and not transport.is_closing():
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("hh" if os.name == "nt" else "ii", 1, 0))
+
+
 class Connection:
     """A connection to a broker whose API versions are known; made by ``open_connection``.
 
@@ -143,6 +152,7 @@ class Connection:
         self._transport = transport  # the socket's own; with TLS the writer has another one above it
         self._loop = loop
         self._request_timeout_ms = config.request_timeout_ms
+        self._sends_again = config.acks != 0
         self._longest_ms = config.delivery_timeout_ms
         self._max_in_flight = config.max_in_flight_requests_per_connection
         self._on_close: Callable[[Connection, KafkaError | None], None] = ignore
@@ -561,6 +571,8 @@ class Connection:
                 return RequestTimedOutError(f"{waited} (request_timeout_ms)")
             return ConnectionLostError(f"{waited} when the connection was closed, because another request timed out")
 
+        if self._sends_again:
+            drop_unsent(self._transport)
         what = "left a request unanswered" if late else "took no bytes"
         self._end(RequestTimedOutError(f"{self} {what} for too long (request_timeout_ms)"), reason)
 

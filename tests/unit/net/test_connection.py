@@ -31,6 +31,7 @@ from aioproducer.net.connection import (
     MAX_FRAME_BYTES,
     MAX_OPENING_BYTES,
     Connection,
+    ignore,
 )
 from aioproducer.net.opening import open_connection
 from aioproducer.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
@@ -39,7 +40,15 @@ from aioproducer.protocol.header import encode_request
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse
 from aioproducer.version import VERSION
-from tests.unit.net.fake_broker import EVERYTHING, FakeBroker, ReceivedRequest, closed_port, end_with_answer, framed
+from tests.unit.net.fake_broker import (
+    EVERYTHING,
+    FakeBroker,
+    Peer,
+    ReceivedRequest,
+    closed_port,
+    end_with_answer,
+    framed,
+)
 from tests.unit.net.lifetimes import goes_by_itself
 
 INIT = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
@@ -816,6 +825,36 @@ async def test_an_unanswered_request_ends_the_connection(broker: FakeBroker, own
     assert patient.errors[0].maybe_written
     assert isinstance(owner.closed[0], RequestTimedOutError)
     await connection.wait_closed()
+
+
+@pytest.mark.parametrize(("acks", "arrives"), [(1, False), (0, True)])
+async def test_what_the_system_has_not_sent_when_a_request_times_out(
+    broker: FakeBroker, owner: Owner, monkeypatch: pytest.MonkeyPatch, acks: int, arrives: bool
+) -> None:
+    """It is dropped: a broker that wakes up would read what has been sent again meanwhile.
+
+    With acks=0 nothing is sent again, and those bytes may be of records that count as delivered.
+    """
+    arrived: list[int] = []
+
+    async def take(_: Peer, frame: bytes) -> None:
+        arrived.append(len(frame))
+
+    connection = await owner.open(broker, acks=acks, enable_idempotence=False)
+    peer = await broker.connected.get()
+    monkeypatch.setattr(broker, "_handle", take)
+    peer.stop_reading()
+    frame = framed(bytes(400_000))
+    errors: list[KafkaError] = []
+    connection.send_frame([frame], connection.next_correlation_id(), 0, 300, ignore, errors.append)
+    while connection._writer.transport.get_write_buffer_size():
+        await asyncio.sleep(0)
+    await owner.change()
+    await connection.wait_closed()
+    assert isinstance(errors[0], RequestTimedOutError)
+    peer.go_on_reading()
+    await peer.gone.wait()
+    assert arrived == ([400_000] if arrives else [])
 
 
 async def test_request_timeout_ms_is_the_default_deadline(broker: FakeBroker, owner: Owner) -> None:
