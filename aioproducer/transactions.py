@@ -224,7 +224,12 @@ class TransactionClient:
         _check_collection("states", states)
         async with self._bounded("list of transactions") as coordinators:
             nodes = sorted(self._metadata.cluster.brokers)
-            found = await asyncio.gather(*(self._list_at(node_id, states, coordinators) for node_id in nodes))
+            asking = [self._loop.create_task(self._list_at(node_id, states, coordinators)) for node_id in nodes]
+            try:
+                found = await asyncio.gather(*asking)
+            finally:
+                for each in asking:  # gather leaves the others to themselves if one fails
+                    each.cancel()
         # During a cluster upgrade it is enough if some brokers know a state.
         unknown = set(states).intersection(*(unknown for _, unknown in found))
         if unknown:

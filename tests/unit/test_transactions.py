@@ -24,6 +24,7 @@ from aioproducer import (
 )
 from aioproducer.testing import FakeCluster
 from aioproducer.transactions import TransactionClient
+from tests.unit.waiting import turns
 
 Ending = Callable[..., Awaitable[None]]
 
@@ -192,6 +193,19 @@ async def ended(tasks: set[asyncio.Task[Any]]) -> None:
     async with asyncio.timeout(10):
         while asyncio.all_tasks() - tasks:
             await asyncio.sleep(0.001)
+
+
+async def test_a_list_that_fails_asks_nobody_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each call would leave one that asks for as long as the client is open."""
+    monkeypatch.setattr(transactions, "LOOK_AGAIN_S", 0.001)
+    with FakeCluster(2) as cluster:
+        cluster.faults.fail("ListTransactions", "CLUSTER_AUTHORIZATION_FAILED", node=1)
+        cluster.faults.fail("ListTransactions", "COORDINATOR_LOAD_IN_PROGRESS", node=2, times=None)
+        async with TransactionClient(bootstrap_servers=cluster.bootstrap_servers) as client:
+            with pytest.raises(KafkaError, match="node 1 answered CLUSTER_AUTHORIZATION_FAILED"):
+                await client.list_transactions()
+            await turns()
+            assert not [task for task in asyncio.all_tasks() if "_list_at" in repr(task)]
 
 
 @pytest.mark.parametrize("turns", [1, 2, 3])
