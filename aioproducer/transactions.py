@@ -103,6 +103,7 @@ class TransactionClient:
         """
         if self._client is not None:
             raise AlreadyStartedError("the client was started already")
+        self._failure = None
         loop = self._loop = asyncio.get_running_loop()
         rng = self._chance()
         authenticate = None

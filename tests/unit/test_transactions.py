@@ -16,6 +16,7 @@ from aioproducer import (
     PreparedTransaction,
     Producer,
     ProducerClosedError,
+    ProducerFailedError,
     TransactionAbortedError,
     TransactionOutcomeUnknownError,
     TransactionStateError,
@@ -235,3 +236,15 @@ async def test_the_client_is_closed_while_it_starts(cluster: FakeCluster) -> Non
     await client.start()
     await client.close()
     await ended(before)
+
+
+async def test_a_client_that_has_failed_may_be_started_again(cluster: FakeCluster) -> None:
+    client = TransactionClient(bootstrap_servers=cluster.bootstrap_servers)
+    await client.start()
+    client._network._on_internal_error(ValueError("a bug"))
+    with pytest.raises(ProducerFailedError, match="the client has failed: ValueError"):
+        await client.list_transactions()
+    await client.close()
+    await client.start()
+    assert await client.list_transactions() == []
+    await client.close()
