@@ -106,7 +106,9 @@ def abort(writer: asyncio.StreamWriter, transport: asyncio.WriteTransport) -> No
 def drop_unsent(transport: asyncio.WriteTransport) -> None:
     """Have the system drop what it has not sent when the connection ends; else it goes on sending that for minutes."""
     sock = transport.get_extra_info("socket")
-    if sock is not None and not transport.is_closing():
+    if sock is None or transport.is_closing():
+        return
+    with suppress(OSError):  # macOS refuses once the peer has reset the connection
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("hh" if os.name == "nt" else "ii", 1, 0))
 
 
