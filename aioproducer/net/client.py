@@ -273,7 +273,7 @@ class NetworkClient:
 
     @property
     def all_failed(self) -> bool:
-        """Whether no broker is connected, and each has failed since it last was, even if it is being tried again."""
+        """Whether no broker is connected, and all are out of reach, even if they are being tried again."""
         return self._nodes.all_failed
 
     async def any_ready_connection(self, deadline_ms: int) -> Connection:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from aioproducer.backoff import ExponentialBackoff
 from aioproducer.cluster import Broker
 from aioproducer.config.producer_config import ProducerConfig
-from aioproducer.errors import AuthenticationError, KafkaError
+from aioproducer.errors import AuthenticationError, KafkaError, RequestTimedOutError
 from aioproducer.message_text import host_port
 
 if TYPE_CHECKING:
@@ -60,6 +60,10 @@ class Node:
         self.connection: Connection | None = None
         self.task: asyncio.Task[None] | None = None
         self.error: KafkaError | None = None
+        self.out_of_reach = False
+        """Whether the latest attempt failed, or the broker was silent. One that ends a connection may take the next:
+        brokers end idle ones (``connections.max.idle.ms``).
+        """
         self.last_address: str | None = None
         self.attempted_ms: int = -1
         self.retry_at_ms: int = 0
@@ -102,17 +106,20 @@ class Node:
         self.connection = connection
         self.last_address = connection.address
         self.error = None
+        self.out_of_reach = False
         self._failed_attempts = 0
 
     def failed(self, error: KafkaError, now_ms: int) -> None:
         """The attempt produced no connection."""
         self.task = None
+        self.out_of_reach = True
         self._back_off(error, now_ms)
 
     def disconnected(self, error: KafkaError | None, now_ms: int) -> None:
         """The connection ended; without an error it was on purpose, and it may be made again at once."""
         self.connection = None
         if error is not None:
+            self.out_of_reach = isinstance(error, RequestTimedOutError)
             self._back_off(error, now_ms)
 
     def cancel_attempt(self) -> None:
@@ -131,6 +138,7 @@ class Node:
         """The broker has a new address, without known failures."""
         self.host, self.port = broker.host, broker.port
         self.error = None
+        self.out_of_reach = False
         self.last_address = None
         self.retry_at_ms = 0
         self._failed_attempts = 0

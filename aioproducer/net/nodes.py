@@ -213,14 +213,14 @@ class Nodes:
 
     @property
     def all_failed(self) -> bool:
-        """Whether no broker is connected, and each has failed since it last was, even if it is being tried again.
+        """Whether no broker is connected, and all are out of reach, even if they are being tried again.
 
         Where packets to all of them are dropped, attempts last for seconds and pauses for milliseconds, so there is
         hardly a moment when none is connecting.
         """
         if self.bootstrap is not None and not self.bootstrap.closed:
             return False
-        return all(node.connection is None and node.error is not None for node in self.by_id.values())
+        return all(node.connection is None and node.out_of_reach for node in self.by_id.values())
 
     def next_look_ms(self, now_ms: int) -> int | None:
         """When another node becomes usable, or worth trying, just by the passing of time."""

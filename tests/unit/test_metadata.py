@@ -47,6 +47,7 @@ from aioproducer.protocol.metadata import (
 )
 from tests.unit.core import messages_of
 from tests.unit.net.fake_broker import EVERYTHING, FakeBroker, ReceivedRequest
+from tests.unit.waiting import until
 
 
 class FakeCluster:
@@ -963,6 +964,22 @@ async def test_when_no_broker_can_be_reached_it_starts_again_from_the_list(clust
             assert setup.metadata.cluster.partitions("a")
             assert (await setup.client.ready_connection(2, setup.soon())).port == new.port
             assert len(entrance.peers) >= 2
+
+
+async def test_a_lone_broker_that_ends_a_connection_is_just_connected_again(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As brokers do with idle ones (connections.max.idle.ms): that is no reason to believe that it is away."""
+    cluster.topics = {"a": [(1, 0)]}
+    broker = cluster.brokers[0]
+    async with running(cluster) as setup:
+        await setup.wait("a")
+        for connections in 2, 3, 4:
+            broker.peers[-1].drop()
+            await until(lambda connections=connections: len(cluster.asked) == connections + 1)
+            assert len(broker.peers) == connections
+        assert [names for _, names in cluster.asked].count([]) == 1, "only bootstrap asks for no topic"
+    assert not caplog.records
 
 
 async def test_it_goes_on_trying_until_the_cluster_is_back(cluster: FakeCluster) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from aioproducer.cluster import Broker
 from aioproducer.config.producer_config import ProducerConfig
-from aioproducer.errors import ConnectionLostError, KafkaError, SaslAuthenticationFailedError
+from aioproducer.errors import ConnectionLostError, KafkaError, RequestTimedOutError, SaslAuthenticationFailedError
 from aioproducer.net.node import Node, ReconnectPolicy
 from aioproducer.net.nodes import SLOW_MS, Nodes, held_up
 from tests.unit.net.stand_in import StandIn
@@ -111,7 +111,7 @@ def test_a_node_that_has_moved_has_no_failures_at_its_new_address() -> None:
     node.last_address = "10.0.0.1"
     assert put_off(nodes, 5) >= 640
     nodes.update(brokers(1, host="elsewhere"))
-    assert (node.error, node.last_address) == (None, None)
+    assert (node.error, node.last_address, node.out_of_reach) == (None, None, False)
     assert node.connectable(0)
     assert node.limit_ms() <= 12_000
     assert 40 <= put_off(nodes, 1) <= 60
@@ -372,7 +372,12 @@ def test_all_have_failed_even_while_some_are_tried_again() -> None:
     assert not nodes.all_failed
     nodes.disconnected(connection, None, 0)  # on purpose
     assert not nodes.all_failed
+    nodes.disconnected(connect(nodes, 1), LOST, 0)  # by the broker, which may take the next
+    assert not nodes.all_failed
+    nodes.disconnected(connect(nodes, 1), RequestTimedOutError("silent"), 0)
+    assert nodes.all_failed
     nodes.disconnected(connect(nodes, 1), LOST, 0)
+    fail(nodes, 1, LOST, 0)
     assert nodes.all_failed
     bootstrap: Any = StandIn(-1)
     nodes.replace_bootstrap(bootstrap)
