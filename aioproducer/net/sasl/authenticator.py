@@ -36,6 +36,7 @@ from aioproducer.errors import (
     UnsupportedSaslMechanismError,
     broker_error,
 )
+from aioproducer.log_limit import WARN_EVERY_MS, LogLimit
 from aioproducer.message_text import excerpt
 from aioproducer.net.connection import Connection, not_written
 from aioproducer.net.sasl import make_mechanism
@@ -82,6 +83,7 @@ class SaslAuthenticator:
             max(config.sasl_login_retry_backoff_max_ms, BOUND_MS),
         )
         self._mechanism: Mechanism | None = None
+        self._warnings = LogLimit(WARN_EVERY_MS)
 
     async def authenticate(self, connection: Connection) -> None:
         """Log a new connection in.
@@ -239,7 +241,8 @@ class SaslAuthenticator:
             except TimeoutError:
                 return None
             except KafkaError as error:
-                self._logger.warning("%s: re-authentication has to wait: %s", str(connection), str(error))
+                if self._warnings.allows(self._now_ms(), str(connection)):
+                    self._logger.warning("%s: re-authentication has to wait: %s", str(connection), str(error))
             await asyncio.sleep(min(self._backoff.delay_ms(attempts, self._rng), left_ms) / 1000)
             attempts += 1
         return None

@@ -514,9 +514,15 @@ async def test_what_is_in_flight_when_a_session_ends_is_answered_first(broker: F
 
 @pytest.mark.parametrize("configs", [{"sasl_login_retry_backoff_ms": 0}, {"sasl_login_retry_backoff_max_ms": 0}])
 async def test_a_token_endpoint_that_is_down_is_not_asked_all_the_time(
-    broker: FakeBroker, configs: dict[str, int], monkeypatch: pytest.MonkeyPatch
+    broker: FakeBroker,
+    configs: dict[str, int],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Even without a configured back-off: each connection may have nine minutes left of an hour's session."""
+    """Even without a configured back-off: each connection may have nine minutes left of an hour's session.
+
+    Nor does the log fill with it.
+    """
     waits_s: list[float] = []
     sleep = asyncio.sleep
 
@@ -541,6 +547,8 @@ async def test_a_token_endpoint_that_is_down_is_not_asked_all_the_time(
         assert await client.authenticator._begin_before(connection, mechanism, connection._now_ms() + 600_000)
     assert waits_s[0] < 0.2
     assert min(waits_s[8:]) > 0.7
+    (warning,) = caplog.messages
+    assert "re-authentication has to wait: no token" in warning
     await end(connection)
 
 
