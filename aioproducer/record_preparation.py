@@ -10,6 +10,7 @@ import asyncio
 import inspect
 import logging
 import operator
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 from aioproducer._arguments import bytes_of
 from aioproducer.client_logger import ClientLogger
 from aioproducer.errors import KafkaError, SerializationError, SerializerNotReadyError
+from aioproducer.log_limit import WARN_EVERY_MS, LogLimit
 from aioproducer.net.cancellation import is_own_cancellation
 from aioproducer.partitioners import BUILT_IN, BuiltIn
 from aioproducer.records import BatchResult, PartitionInfo, Record, RecordMetadata
@@ -55,6 +57,7 @@ class RecordPreparation:
     ) -> None:
         self._logger = ClientLogger(logger, client_id)
         self._interceptors = tuple(interceptors)
+        self._warnings = LogLimit(WARN_EVERY_MS)
         self._max_record_bytes = max_record_bytes
         self._bound: list[tuple[str, BoundSerializer]] = []
         self._serializers, self._serializers_nowait = zip(
@@ -100,7 +103,6 @@ class RecordPreparation:
         """Pass the record through ``on_send`` of each interceptor; one that fails is logged and skipped."""
         record = _lasting(record)
         for interceptor in self._with("on_send"):
-            name = type(interceptor).__name__
             try:
                 changed = interceptor.on_send(record)
                 if isinstance(changed, Record):
@@ -108,10 +110,10 @@ class RecordPreparation:
             except (SystemExit, KeyboardInterrupt):
                 raise
             except BaseException:  # also a CancelledError, which is then that of a future that it looked at
-                self._logger.warning("interceptor %s.on_send raised", name, exc_info=True)
+                self._warn(interceptor, "on_send", "raised", exc_info=True)
                 continue
             if not isinstance(changed, Record):
-                self._logger.warning("interceptor %s.on_send returned a %s, not a Record", name, type(changed).__name__)
+                self._warn(interceptor, "on_send", f"returned a {type(changed).__name__}, not a Record")
             elif changed.topic is None:
                 record = replace(changed, topic=record.topic)
             else:
@@ -126,7 +128,13 @@ class RecordPreparation:
             except (SystemExit, KeyboardInterrupt):
                 raise
             except BaseException:
-                self._logger.warning("interceptor %s.%s raised", type(interceptor).__name__, method, exc_info=True)
+                self._warn(interceptor, method, "raised", exc_info=True)
+
+    def _warn(self, interceptor: Any, method: str, what: str, *, exc_info: bool = False) -> None:
+        """Log what a method did, unless it did so for an earlier record within the last minute."""
+        name = f"{type(interceptor).__name__}.{method}"
+        if self._warnings.allows(int(time.monotonic() * 1000), (name, what)):
+            self._logger.warning("interceptor %s %s", name, what, exc_info=exc_info)
 
     def ended(self, metadata: RecordMetadata | None, error: KafkaError | None, headers: Any) -> None:
         """Call ``on_acknowledgement`` of each interceptor with the outcome of a record."""

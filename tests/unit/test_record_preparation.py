@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import logging
+import time
 from collections.abc import Awaitable
 from dataclasses import replace
 from typing import Any
@@ -416,6 +417,22 @@ def test_interceptor_that_raises(error: type[BaseException], caplog: pytest.LogC
     assert [entry.levelno for entry in caplog.records] == [logging.WARNING] * 7
     assert [call in entry.getMessage() for call, entry in zip(calls, caplog.records, strict=True)]
     assert all(entry.exc_info for entry in caplog.records)
+
+
+def test_interceptor_that_fails_for_each_record_does_not_fill_the_log(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    prepared = preparation(interceptors=[Broken(ZeroDivisionError), Returning(5)])
+    for _ in range(1_000):
+        prepared.intercept(record())
+        prepared.ended(METADATA, None, None)
+    told = ["Broken.on_send raised", "Returning.on_send returned a int", "Broken.on_acknowledgement raised"]
+    assert [each in message for each, message in zip(told, caplog.messages, strict=True)] == [True] * 3
+    now_s += 60
+    prepared.intercept(record())
+    assert "Broken.on_send raised" in caplog.messages[3]
 
 
 def test_interceptors_hear_of_calls_with_many_records() -> None:
