@@ -56,17 +56,21 @@ class FailureReport:
                 except (SystemExit, KeyboardInterrupt):
                     raise
                 except BaseException:  # a CancelledError of its own would end the flush or close that tells it
-                    self._logger.exception("on_error raised")
+                    if self._may_log("on_error"):
+                        self._logger.exception("on_error raised")
 
     def _log(self, error: KafkaError, records: int) -> None:
         self._unlogged += records
-        if self._log_limit.allows(int(self._ledger.loop.time() * 1000)):
+        if self._may_log("failures"):
             self._logger.error(
                 "%d records failed and nobody looked at their Deliveries; the last error: %s",
                 self._unlogged,
                 str(error),
             )
             self._unlogged = 0
+
+    def _may_log(self, what: str) -> bool:
+        return self._log_limit.allows(int(self._ledger.loop.time() * 1000), what)
 
 
 def _by_error(failures: list[tuple[KafkaError, int]]) -> list[tuple[KafkaError, int]]:

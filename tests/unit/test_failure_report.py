@@ -89,6 +89,22 @@ def test_the_log_has_one_line_in_ten_seconds(caplog: pytest.LogCaptureFixture) -
     ]
 
 
+def test_an_on_error_that_fails_each_time_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """In an outage, each of thousands of batches may fail with its own error."""
+
+    def on_error(error: KafkaError, records: int) -> None:
+        raise ValueError
+
+    loop = FakeLoop()
+    ledger = ledger_of(cast(asyncio.AbstractEventLoop, loop))
+    report = FailureReport(ledger, on_error, LOGGER)
+    for now_s in 0, 5, 9.99, 10:
+        loop.now_s = now_s
+        ledger.book(0, KafkaError(f"at {now_s}"), 1)
+        report.tell()
+    assert messages_of(caplog).count("on_error raised") == 2
+
+
 @pytest.mark.parametrize("raised", [ValueError, asyncio.CancelledError])
 async def test_what_on_error_raises_is_logged(raised: type[BaseException], caplog: pytest.LogCaptureFixture) -> None:
     """And it is told of the other failures all the same."""
