@@ -21,7 +21,7 @@ from aioproducer import (
     start_count,
 )
 from aioproducer.config import batching
-from aioproducer.net import client, nodes
+from aioproducer.net import client, node, nodes
 from aioproducer.net.sasl import scram, token_cache
 from aioproducer.spark import exactly_once
 from aioproducer.telemetry import client_telemetry
@@ -55,6 +55,7 @@ NUMBERS: list[tuple[str, str, object, object]] = [
         (log_limit.WARN_EVERY_MS, batch_outcomes.MOST_WARNED),
         (60_000, 20),
     ),
+    ("security.md", "once it has refused for 5 seconds", node.REFUSAL_LASTS_MS, 5_000),
     ("observability.md", "one last time, for at most a quarter of a second", client_telemetry.LAST_PUSH_S, 0.25),
     ("deployment.md", "one thread fewer than the limit has cores, at most four", sealer.MOST_WORKERS, 4),
     ("guarantees.md", "what waits gets 0.1 s more, once", patient_timer.LATE_MS, 100),

@@ -192,7 +192,7 @@ class NetworkClient:
         return throttled_until_ms if throttled_until_ms > now_ms else None
 
     def authentication_error(self, node_id: int) -> AuthenticationError | None:
-        """Why a node and this client did not accept each other at the last attempt."""
+        """Why a node and this client do not accept each other, once that has lasted for some seconds."""
         node = self._nodes.by_id.get(node_id)
         return node.authentication_error if node is not None else None
 

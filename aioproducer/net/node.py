@@ -15,6 +15,11 @@ from aioproducer.message_text import host_port
 if TYPE_CHECKING:
     from aioproducer.net.connection import Connection
 
+REFUSAL_LASTS_MS = 5_000
+"""A broker's refusals count after so much time without another outcome. One that has just started may refuse a good
+login for a moment: Amazon MSK does if too many clients come back at once, others do not know all users yet.
+"""
+
 
 class ReconnectPolicy:
     """The back-off of connection attempts and their growing time limit, the same for all nodes.
@@ -67,6 +72,9 @@ class Node:
         self.last_address: str | None = None
         self.attempted_ms: int = -1
         self.retry_at_ms: int = 0
+        self.authentication_error: AuthenticationError | None = None
+        """Why the broker and this client do not accept each other, if that has lasted for REFUSAL_LASTS_MS."""
+        self._refused_since_ms: int | None = None
         self._failed_attempts = 0
         self._policy = policy
 
@@ -77,11 +85,6 @@ class Node:
     def connecting(self) -> bool:
         """Whether an attempt is under way."""
         return self.task is not None
-
-    @property
-    def authentication_error(self) -> AuthenticationError | None:
-        """Why the broker and this client did not accept each other at the last attempt."""
-        return self.error if isinstance(self.error, AuthenticationError) else None
 
     def is_at(self, host: str, port: int) -> bool:
         """Whether this is the node's address."""
@@ -106,13 +109,18 @@ class Node:
         self.connection = connection
         self.last_address = connection.address
         self.error = None
-        self.out_of_reach = False
-        self._failed_attempts = 0
+        self._begin_anew()
 
     def failed(self, error: KafkaError, now_ms: int) -> None:
         """The attempt produced no connection."""
         self.task = None
         self.out_of_reach = True
+        self.authentication_error = None
+        if isinstance(error, AuthenticationError):
+            if self._refused_since_ms is None:
+                self._refused_since_ms = now_ms
+            if now_ms >= self._refused_since_ms + REFUSAL_LASTS_MS:
+                self.authentication_error = error
         self._back_off(error, now_ms)
 
     def disconnected(self, error: KafkaError | None, now_ms: int) -> None:
@@ -138,9 +146,15 @@ class Node:
         """The broker has a new address, without known failures."""
         self.host, self.port = broker.host, broker.port
         self.error = None
-        self.out_of_reach = False
         self.last_address = None
         self.retry_at_ms = 0
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """Earlier failures don't count any more."""
+        self.out_of_reach = False
+        self.authentication_error = None
+        self._refused_since_ms = None
         self._failed_attempts = 0
 
     def _back_off(self, error: KafkaError, now_ms: int) -> None:

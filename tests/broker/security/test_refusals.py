@@ -14,6 +14,7 @@ import uvloop
 
 from aioproducer import AuthenticationError, BootstrapError, KafkaError, Producer, TlsError
 from aioproducer.errors import IllegalSaslStateError, SaslAuthenticationFailedError, UnsupportedSaslMechanismError
+from aioproducer.net import node
 from aioproducer.testing import CertificateAuthority, KafkaCluster, unsecured_token
 from tests.broker.fixtures import new_topic
 from tests.broker.security.oidc import CLIENT_ID, SigningKey, TokenServer
@@ -120,6 +121,28 @@ async def test_a_login_that_is_refused_again_and_again_is_no_storm(secure_kafka:
         async with asyncio.timeout(SOON_S):
             while not await accepted(producer, topic):
                 pass
+
+
+async def test_a_refusal_that_passes_costs_no_record(
+    secure_kafka: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Amazon MSK, for instance, refuses good logins while too many clients come back at once to a new broker."""
+    monkeypatch.setattr(node, "REFUSAL_LASTS_MS", 60_000)  # the cluster may take longer to change the password back
+    topic = await new_topic(secure_kafka)
+    secure_kafka.allow("grace", "ALL", topic="*", cluster=True)
+    secure_kafka.set_scram_user("grace", "one")
+    configs = secure_kafka.client_configs("SASL_SSL", user="alice", mechanism="SCRAM-SHA-256")
+    async with Producer(**{**configs, "sasl_username": "grace", "sasl_password": "one"}) as producer:
+        await producer.send(topic, b"before")
+        await asyncio.to_thread(secure_kafka.set_scram_user, "grace", "two")
+        refused = producer.metrics()["producer-metrics"]["failed-authentication-total"]
+        producer._engine._client.abort_all()  # type: ignore[union-attr]
+        sending = asyncio.create_task(producer.send(topic, b"meanwhile"))
+        async with asyncio.timeout(SOON_S):
+            while producer.metrics()["producer-metrics"]["failed-authentication-total"] < refused + 2:
+                await asyncio.sleep(0.01)
+        await asyncio.to_thread(secure_kafka.set_scram_user, "grace", "one")
+        assert (await sending).offset == 1
 
 
 async def accepted(producer: Producer, topic: str) -> bool:

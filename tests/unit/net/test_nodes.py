@@ -117,6 +117,31 @@ def test_a_node_that_has_moved_has_no_failures_at_its_new_address() -> None:
     assert 40 <= put_off(nodes, 1) <= 60
 
 
+def test_a_refusal_has_to_last() -> None:
+    """A broker that has just started may refuse a good login, e.g. because too many clients come back at once."""
+    nodes = nodes_of(1)
+    node = nodes.by_id[1]
+    refusal = SaslAuthenticationFailedError("too many connects")
+    fail(nodes, 1, refusal, 1_000)
+    fail(nodes, 1, refusal, 5_999)
+    assert node.authentication_error is None
+    fail(nodes, 1, refusal, 6_000)
+    assert node.authentication_error is refusal
+    fail(nodes, 1, LOST, 6_100)
+    assert node.authentication_error is None
+    fail(nodes, 1, refusal, 6_200)
+    assert node.authentication_error is refusal
+    connect(nodes, 1)
+    assert node.authentication_error is None
+    nodes.disconnected(node.connection, LOST, 7_000)  # type: ignore[arg-type]
+    fail(nodes, 1, refusal, 8_000)
+    assert node.authentication_error is None
+    fail(nodes, 1, refusal, 13_000)
+    nodes.update(brokers(1, host="elsewhere"))
+    fail(nodes, 1, refusal, 13_500)
+    assert node.authentication_error is None
+
+
 def test_the_bootstrap_connection_becomes_that_of_the_node_at_its_address() -> None:
     nodes = nodes_of()
     connection: Any = StandIn(-1, host="host", port=2)
