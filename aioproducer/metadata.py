@@ -413,7 +413,7 @@ class Metadata:
         now_ms = self._now_ms()
         self._schedule.failed(update, now_ms)
         refused = isinstance(error, AuthenticationError)
-        if refused:
+        if refused and self._client.refused:
             self._waiters.fail(error)
         # Perhaps it is a stranger who refuses, at a broker's former address. If it is the cluster, more logins could
         # lock the account, so a refusal has to last.

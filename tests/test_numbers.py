@@ -55,7 +55,7 @@ NUMBERS: list[tuple[str, str, object, object]] = [
         (log_limit.WARN_EVERY_MS, batch_outcomes.MOST_WARNED),
         (60_000, 20),
     ),
-    ("security.md", "once it has refused for 5 seconds", node.REFUSAL_LASTS_MS, 5_000),
+    ("security.md", "Once it has refused for 5 seconds", node.REFUSAL_LASTS_MS, 5_000),
     ("observability.md", "one last time, for at most a quarter of a second", client_telemetry.LAST_PUSH_S, 0.25),
     ("deployment.md", "one thread fewer than the limit has cores, at most four", sealer.MOST_WORKERS, 4),
     ("guarantees.md", "what waits gets 0.1 s more, once", patient_timer.LATE_MS, 100),

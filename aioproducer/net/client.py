@@ -122,6 +122,11 @@ class NetworkClient:
         return self._nodes.unreachable
 
     @property
+    def refused(self) -> bool:
+        """Whether a broker and this client do not accept each other, once that has lasted for some seconds."""
+        return self._nodes.refused
+
+    @property
     def bootstrapped(self) -> bool:
         """Whether the bootstrap connection still stands in for the brokers."""
         return self._nodes.bootstrap is not None

@@ -222,6 +222,11 @@ class Nodes:
             return False
         return all(node.connection is None and node.out_of_reach for node in self.by_id.values())
 
+    @property
+    def refused(self) -> bool:
+        """Whether a broker and this client do not accept each other, once that has lasted for some seconds."""
+        return any(node.authentication_error is not None for node in self.by_id.values())
+
     def next_look_ms(self, now_ms: int) -> int | None:
         """When another node becomes usable, or worth trying, just by the passing of time."""
         candidates, nodes = list(self._candidates()), [*self.by_id.values(), *self.asides.values()]

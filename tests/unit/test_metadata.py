@@ -34,6 +34,7 @@ from aioproducer.errors import (
 )
 from aioproducer.metadata import Metadata
 from aioproducer.net import first_answer as first_answer_module
+from aioproducer.net import node as node_module
 from aioproducer.net import nodes as nodes_module
 from aioproducer.net.client import NetworkClient
 from aioproducer.net.connection import Connection
@@ -1144,8 +1145,30 @@ async def test_a_cluster_without_an_id_is_no_other_one(cluster: FakeCluster, no_
         assert setup.other_clusters == []
 
 
+async def test_a_refusal_that_passes_reaches_nobody(cluster: FakeCluster) -> None:
+    """A broker that has just started may refuse a good login for a moment."""
+    refusals = 0
+    cluster.topics = {"a": [(1, 0)]}
+
+    async def check(_: Connection) -> None:
+        nonlocal refusals
+        if refusals:
+            refusals -= 1
+            raise SaslAuthenticationFailedError("too many connects")
+
+    async with running(cluster, authenticate=check, retry_backoff_ms=1, reconnect_backoff_ms=1) as setup:
+        refusals = 3
+        cluster.brokers[0].peers[0].drop()
+        await setup.client._changed(setup.now_ms, setup.soon(), None)
+        assert await setup.wait("a") == 1
+        assert not refusals
+
+
 @pytest.mark.parametrize("strategy", ["rebootstrap", "none"])
-async def test_wrong_credentials_reach_those_who_wait(cluster: FakeCluster, strategy: str) -> None:
+async def test_wrong_credentials_reach_those_who_wait(
+    cluster: FakeCluster, strategy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_module, "REFUSAL_LASTS_MS", 50)
     wrong = False
 
     async def check(_: Connection) -> None:
