@@ -244,14 +244,14 @@ class NetworkClient:
             node = self._nodes.by_id.get(node_id)
             if node is None or node.gone:
                 raise not_written(ConnectionLostError(f"the cluster has no node {node_id}"))
-            if node.authentication_error is not None:
-                raise copy.copy(node.authentication_error)
             connection = self._free(node_id, now_ms)
             if connection is not None:
                 return connection
             if now_ms >= deadline_ms:
                 raise not_written(ConnectionLostError(f"{node} was not ready in time")) from node.error
             self.connect_soon(node_id)
+            if node.authentication_error is not None and not node.connecting:
+                raise copy.copy(node.authentication_error)
             await self._changed(now_ms, deadline_ms, self.retry_at_ms(node_id, now_ms))
 
     # --- any node -----------------------------------------------------------------------------------------------------

@@ -706,6 +706,32 @@ async def test_authentication_failures_are_kept_until_an_attempt_succeeds(
         assert client.authentication_error(1) is None
 
 
+async def test_a_node_that_refused_long_ago_is_tried_again(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody else may need it: a coordinator that leads no partition in use gets no records."""
+    monkeypatch.setattr(node_module, "REFUSAL_LASTS_MS", 0)
+    wrong, attempts = True, 0
+
+    async def check(_: Connection) -> None:
+        nonlocal attempts
+        attempts += 1
+        if wrong:
+            raise SaslAuthenticationFailedError("wrong password")
+
+    async with Client(authenticate=check, reconnect_backoff_ms=10_000, reconnect_backoff_max_ms=10_000) as client:
+        client.know(broker)
+        for _ in range(3):  # without another attempt before the back-off is over
+            with pytest.raises(SaslAuthenticationFailedError):
+                await client.ready_connection(1, client.soon())
+        assert attempts == 1
+        client._nodes.by_id[1].retry_at_ms = 0
+        with pytest.raises(SaslAuthenticationFailedError):
+            await client.ready_connection(1, client.soon())
+        assert attempts == 2
+        wrong = False
+        client._nodes.by_id[1].retry_at_ms = 0
+        assert (await client.ready_connection(1, client.soon())).node_id == 1
+
+
 async def test_with_wrong_credentials_everywhere_no_connection_is_waited_for(broker: FakeBroker) -> None:
     async def refuse(_: Connection) -> None:
         raise SaslAuthenticationFailedError("wrong password")

@@ -125,8 +125,10 @@ def test_a_refusal_has_to_last() -> None:
     fail(nodes, 1, refusal, 1_000)
     fail(nodes, 1, refusal, 5_999)
     assert node.authentication_error is None
+    assert not nodes.refused
     fail(nodes, 1, refusal, 6_000)
     assert node.authentication_error is refusal
+    assert nodes.refused
     fail(nodes, 1, LOST, 6_100)
     assert node.authentication_error is None
     fail(nodes, 1, refusal, 6_200)
