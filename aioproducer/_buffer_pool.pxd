@@ -41,8 +41,6 @@ cdef class BufferPool:
     cdef readonly Py_ssize_t total_bytes
     cdef readonly Py_ssize_t available_bytes
     cdef readonly Py_ssize_t block_bytes
-    cdef readonly Py_ssize_t small_bytes    # first block of a batch
-    cdef readonly Py_ssize_t large_bytes    # blocks of a large batch
     cdef readonly Py_ssize_t idle_bytes     # in blocks kept for reuse
     cdef Py_ssize_t sizes[<int>KINDS]       # of the blocks of each kind
     cdef list idle                          # a list of the blocks kept for reuse for each kind

@@ -62,13 +62,5 @@ class BufferPool:
         """Size of an ordinary block."""
 
     @property
-    def small_bytes(self) -> int:
-        """Size of a batch's first block, if its first record fits."""
-
-    @property
-    def large_bytes(self) -> int:
-        """Size of the blocks for a batch that already holds two, while memory is plentiful."""
-
-    @property
     def idle_bytes(self) -> int:
         """Bytes of the blocks kept for reuse."""

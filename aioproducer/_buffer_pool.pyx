@@ -92,9 +92,7 @@ cdef class BufferPool:
         self.keeps = keeps
         self.sizes[<int>LARGE] = LARGE_BLOCKS * block_bytes
         for kind in range(ORDINARY, KINDS):
-            self.sizes[kind] = max(1, block_bytes >> (kind - ORDINARY))
-        self.small_bytes = self.sizes[<int>EIGHTH]
-        self.large_bytes = self.sizes[<int>LARGE]
+            self.sizes[kind] = block_bytes >> (kind - ORDINARY)
         self.idle = [[] for _ in range(KINDS)]
 
     @property
@@ -124,7 +122,7 @@ cdef class BufferPool:
             return self.lend(size, <BlockKind>kind)
         kind = ORDINARY
         if (held_bytes >= LARGE_AFTER * self.block_bytes and size <= self.block_bytes
-                and self.available_bytes >= LARGE_BLOCKS * self.large_bytes):
+                and self.available_bytes >= LARGE_BLOCKS * self.sizes[<int>LARGE]):
             kind = LARGE
         share = self.available_bytes // max(1, sharers)
         least = max(FEWEST_RECORDS * size, held_bytes // LEAST_GROWTH)
@@ -147,13 +145,12 @@ cdef class BufferPool:
             while self.idle_bytes > self.available_bytes - capacity:
                 self.let_go()
             buffer = Buffer.__new__(Buffer)
-            buffer.data = <unsigned char*>malloc(capacity if capacity > 0 else 1)
+            buffer.data = <unsigned char*>malloc(capacity)
             if buffer.data == NULL:
                 raise MemoryError(f"no memory for a block of {capacity} bytes")
             buffer.capacity = capacity
             buffer.kind = kind if capacity == self.sizes[<int>kind] else ODD
         self.available_bytes -= capacity
-        buffer.used = 0
         buffer.lent = True
         buffer.pool = self
         return buffer

@@ -19,8 +19,8 @@ from aioproducer._accumulator import RecordAccumulator
 from aioproducer._buffer_pool import Buffer, BufferPool
 from aioproducer._producer_batch import ProducerBatch
 from aioproducer.errors import DeliveryTimeoutError
-from tests.reference.record_batch import Cursor
-from tests.unit.core import UNLIMITED, add_topic, drain, drain_all, end, make_accumulator, put
+from tests.reference.record_batch import Cursor, PlainRecord, encoded_section
+from tests.unit.core import UNLIMITED, add_topic, allocated_blocks, drain, drain_all, end, make_accumulator, put
 
 TOTAL = 6000
 BLOCK = 100
@@ -344,6 +344,53 @@ def test_a_batch_that_has_grown_takes_large_blocks() -> None:
     assert {buffer_of(view) for view in views_of(batch)} == blocks
 
 
+def record_of(size: int) -> bytes:
+    """The value of a record that takes that many bytes with its lengths."""
+    values = (bytes(size - around) for around in range(7, 12))
+    return next(value for value in values if len(encoded_section([PlainRecord(0, None, value)])) == size)
+
+
+@pytest.mark.parametrize(
+    ("left", "size", "block"),
+    [
+        (4 * 65536, 1024, 65536),
+        (4 * 65536 - 1, 1024, 16384),
+        (4 * 65536, 16384, 65536),
+        (4 * 65536, 16385, 16385),
+    ],
+)
+def test_where_large_blocks_begin(left: int, size: int, block: int) -> None:
+    """At 32 KiB, if four of them are left, for records that would also fit into ordinary ones."""
+    accumulator = make_accumulator(batch_size=1 << 20, buffer_memory=2 * 16384 + left)
+    topic = add_topic(accumulator)
+    for _ in range(2):
+        put(accumulator, topic, record_of(16384))
+    assert accumulator.pool.available_bytes == left
+    put(accumulator, topic, record_of(size))
+    assert left - accumulator.pool.available_bytes == block
+
+
+@pytest.mark.parametrize(
+    ("held", "left", "size", "block"),
+    [
+        (2048, 2 * 4096, 1024, 4096),
+        (2048, 2 * 4095, 1024, 2048),
+        (2048, 2 * 4095, 1025, 4096),
+        (16384, 2 * 1500, 100, 2048),
+        (16392, 2 * 2000, 100, 4000),
+    ],
+)
+def test_the_share_of_a_batch(held: int, left: int, size: int, block: int) -> None:
+    """Its next block is no larger than its share of what is left, but has room for two records, and an eighth more."""
+    accumulator = make_accumulator(batch_size=1 << 20, buffer_memory=held + 2048 + left)
+    topic = add_topic(accumulator, leaders=[1, 1])
+    put(accumulator, topic, record_of(held), partition=0)
+    put(accumulator, topic, record_of(2048), partition=1)
+    assert accumulator.pool.available_bytes == left
+    put(accumulator, topic, record_of(size))
+    assert left - accumulator.pool.available_bytes == block
+
+
 @given(st.lists(st.integers(0, 40_000), min_size=1, max_size=40))
 def test_a_record_lies_in_one_block(sizes: list[int]) -> None:
     """Each block holds whole records, and ends only where the next one does not fit."""
@@ -505,6 +552,23 @@ def test_blocks_live_as_long_as_a_view() -> None:
     del batch, accumulator
     gc.collect()
     assert b"payload" in bytes(view)
+
+
+def test_a_pool_that_is_dropped_leaves_nothing() -> None:
+    """The blocks that it has kept for reuse do not keep it alive."""
+
+    def life() -> None:
+        accumulator = make_accumulator()
+        put(accumulator, add_topic(accumulator))
+        (batch,) = drain_all(accumulator)
+        end(accumulator, batch)
+        assert accumulator.pool.idle_bytes
+
+    life()
+    before = allocated_blocks()
+    for _ in range(50):
+        life()
+    assert allocated_blocks() - before < 50
 
 
 def test_owner_that_is_gone_is_not_told() -> None:
