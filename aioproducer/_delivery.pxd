@@ -26,8 +26,8 @@ cdef class ProduceRequestResult:
     cdef readonly int64_t serial            # of its batch; a flush covers the serials up to its own
     cdef readonly bint done
     cdef readonly object error              # KafkaError, or None once acknowledged
-    cdef readonly int64_t base_offset       # -1: not reported
-    cdef readonly int64_t log_append_time_ms  # -1: the records keep their own time
+    cdef int64_t base_offset                # once acknowledged; -1: not reported
+    cdef int64_t log_append_time_ms         # once acknowledged; -1: the records keep their own time
     cdef dict record_errors                 # index -> error, where the broker named records (KIP-467)
     cdef list waiters                       # futures of suspended awaits
     cdef dict callbacks                     # index -> (fn, delivery, context), or a list of them

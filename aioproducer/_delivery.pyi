@@ -114,14 +114,6 @@ class ProduceRequestResult:
     def error(self) -> KafkaError | None:
         """Why it failed; None while pending and once acknowledged."""
 
-    @property
-    def base_offset(self) -> int:
-        """Offset of its first record; -1 if the broker did not report it."""
-
-    @property
-    def log_append_time_ms(self) -> int:
-        """The broker's time for all its records (LogAppendTime); -1 if they keep their own."""
-
     def complete(self, base_offset: int, log_append_time_ms: int) -> None:
         """End it as acknowledged; no effect if it has already ended.
 

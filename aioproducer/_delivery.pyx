@@ -163,7 +163,6 @@ cdef class ProduceRequestResult:
     def give_up_on_live(self):
         cdef int64_t live = self.count_marks(LIVE)
         cdef int32_t i
-        self.live_failed = 0
         if live:
             for i in range(self.record_count):
                 if self.marks[i] == LIVE:
@@ -426,7 +425,6 @@ def count_in(Delivery delivery not None, Tally tally not None):
         return
     owner.observe(delivery.index)
     share = Share.__new__(Share)
-    share.tally = tally
     share.add(delivery.index, tally.rows)
     tally.rows += 1
     tally.admitted += 1
@@ -461,8 +459,6 @@ cdef ProduceRequestResult new_result(str topic, int32_t partition, DeliveryLedge
     result.topic = topic
     result.partition = partition
     result.ledger = ledger
-    result.base_offset = -1
-    result.log_append_time_ms = -1
     return result
 
 

@@ -465,6 +465,7 @@ async def test_callback_after_the_end(accumulator: RecordAccumulator) -> None:
     assert not called
     await turns(1)
     assert called == [delivery]
+    assert delivery.remove_done_callback(called.append) == 0, "it was called, nothing is left of it"
 
 
 async def test_callback_runs_in_the_context_of_whoever_attached_it(accumulator: RecordAccumulator) -> None:
@@ -788,3 +789,18 @@ async def test_references_of_a_life(accumulator: RecordAccumulator) -> None:
     for _ in range(20):
         await life()
     assert allocated_blocks() - before < 20
+
+
+async def test_failures_by_the_program_itself_leave_nothing(accumulator: RecordAccumulator) -> None:
+    """Nobody has to observe them."""
+
+    def life() -> None:
+        batch, deliveries = filled(accumulator, 20)
+        fail(accumulator, batch)
+        assert deliveries[0].peek_exception() is not None
+
+    life()
+    before = allocated_blocks()
+    for _ in range(50):
+        life()
+    assert allocated_blocks() - before < 50

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -116,6 +117,41 @@ async def test_looking_after_the_failure(books: Books, look: Callable[[Delivery]
     deliveries.clear()
     assert books.flush() == []
     assert books.ledger.unobserved_count == 0
+
+
+@pytest.mark.parametrize("look", [awaited, asked, called_back])
+async def test_a_failure_that_was_looked_at_is_let_go(books: Books, look: Callable[[Delivery], None]) -> None:
+    """A program that looks at all its records never has to flush: nothing is kept of what it has seen."""
+    batch, deliveries = books.batch(3)
+    error = KafkaError("no")
+    kept = weakref.ref(error)
+    batch.fail(error)
+    books.accumulator.release(batch)
+    del batch, error
+    for delivery in deliveries:
+        assert kept() is not None
+        look(delivery)
+    await turns(1)
+    del delivery
+    deliveries.clear()
+    assert kept() is None
+
+
+async def test_some_are_looked_at(books: Books) -> None:
+    """A flush reports the others, whether their Deliveries still exist or not."""
+    batch, deliveries = books.batch(6)
+    books.fail(batch)
+    asked(deliveries[1])
+    asked(deliveries[4])
+    del deliveries[0]
+    del deliveries[-1]
+    assert books.fresh() == [("no", 1), ("no", 1)]
+    assert books.flush() == [("no", 4)]
+    assert books.flush() == []
+    batch, deliveries = books.batch(2)
+    books.fail(batch, "again")
+    asked(deliveries[0])
+    assert books.flush() == [("again", 1)]
 
 
 async def test_looking_before_the_failure(books: Books) -> None:
@@ -298,15 +334,22 @@ async def test_failures_before_any_flush(books: Books) -> None:
 
 async def test_entries_are_bounded(books: Books) -> None:
     """Without flushes, the failures of a long-lived producer take bounded memory; all of them are counted."""
+    kept: list[weakref.ref[KafkaError]] = []
     for number in range(1500):
-        batch, deliveries = books.batch(1)
-        deliveries.clear()
-        books.fail(batch, str(number))
+        batch, deliveries = books.batch(2)
+        error = KafkaError(str(number))
+        kept.append(weakref.ref(error))
+        deliveries.pop()
+        batch.fail(error)
+        books.accumulator.release(batch)
+        deliveries.pop()
         books.ledger.take_fresh()
+    del batch, error
+    assert sum(error() is not None for error in kept) == 1000
     raised = books.flush()
     assert len(raised) == 1000
-    assert sum(records for _, records in raised) == 1500
-    assert raised[0] == ("0", 1)
+    assert sum(records for _, records in raised) == 3000
+    assert raised[0] == ("0", 2)
 
 
 async def test_on_failure_is_called_once_until_taken(books: Books) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import weakref
 
 import pytest
 from hypothesis import given
@@ -56,6 +57,33 @@ def test_records_of_others_in_between() -> None:
     assert one.result() == BatchResult(5, 0, {0: [(10, 11), (14, 16)]}, [])
     assert two.result() == BatchResult(2, 0, {0: [(12, 12), (17, 17)]}, [])
     assert delivery.result().offset == 13
+
+
+class Name(str):
+    """A topic's name whose end can be observed."""
+
+
+@pytest.mark.parametrize("is_split", [False, True])
+def test_a_delivery_keeps_no_call(is_split: bool) -> None:
+    """A program may keep the Delivery of a record whose batch was shared with millions of records of such calls."""
+    accumulator = make_accumulator()
+    name = Name("orders")
+    kept = weakref.ref(name)
+    tally = Tally(name)
+    del name
+    delivery = other(accumulator)
+    counted(tally, accumulator, 5)
+    batch = the_batch(accumulator)
+    if is_split:
+        split(accumulator, batch)
+        for piece in drain_all(accumulator):
+            end(accumulator, piece)
+    else:
+        end(accumulator, batch)
+    assert tally.acked == 5
+    del tally, batch
+    assert kept() is None
+    assert delivery.done()
 
 
 @pytest.mark.parametrize("ends", [True, False])
