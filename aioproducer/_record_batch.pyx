@@ -130,7 +130,7 @@ cdef inline unsigned char* put_plain_header(unsigned char* p, unsigned char* end
             return NULL
         value_size = PyBytes_GET_SIZE(value)
     name_size = PyUnicode_GET_LENGTH(name)      # of ASCII these are also the bytes, and the str's own memory
-    if name_size > end - p or value_size > end - p or name_size + value_size + MAX_HEADER_OVERHEAD > end - p:
+    if name_size + value_size + MAX_HEADER_OVERHEAD > end - p:
         return NULL
     p = put_bytes(put_varint(p, name_size), PyUnicode_DATA(name), name_size)
     p = put_varint(p, value_size)

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator, Mapping
 from datetime import datetime
 from types import MappingProxyType
@@ -34,12 +35,13 @@ from aioproducer.errors import (
     SerializationError,
     WrongLoopError,
 )
-from tests.reference.record_batch import PlainRecord
+from tests.reference.record_batch import PlainRecord, encoded
 from tests.unit.core import (
     TOPIC_ID,
     UNLIMITED,
     add_topic,
     allocated_blocks,
+    batch_bytes,
     drain,
     drain_all,
     end,
@@ -101,7 +103,11 @@ class Door(Admission):
     def written(self) -> list[PlainRecord]:
         """The records that were admitted, by partition and in order."""
         batches = self.batches()
-        records = [record for batch in batches for record in read(batch)]
+        records: list[PlainRecord] = []
+        for batch in batches:
+            of_batch = read(batch)
+            assert batch_bytes(batch) == encoded(of_batch), "as the slow writer writes them"
+            records += of_batch
         for batch in batches:
             end(self.accumulator, batch)
         return records
@@ -271,7 +277,11 @@ async def test_no_headers(door: Door, headers: Any) -> None:
     assert door.written()[0].headers == ()
 
 
-@pytest.mark.parametrize("make", [list, tuple, dict])
+class ListOfItsOwn(list[Any]):
+    """Programs may derive from list."""
+
+
+@pytest.mark.parametrize("make", [list, tuple, dict, OrderedDict, ListOfItsOwn])
 async def test_headers_of_any_size(make: Callable[[Any], Any]) -> None:
     """Headers up to 512 bytes, which a call encodes itself, and larger ones are written alike."""
     door = Door(max_request_size=1 << 20)
@@ -587,6 +597,12 @@ async def test_too_large(call: str) -> None:
     door.submit_nowait("orders", bytes(917))
     with pytest.raises(RecordTooLargeError):
         door.submit_nowait("orders", bytes(918))
+    door = Door(max_record_bytes=85)
+    door.submit_nowait("orders", b"v", key=b"k")
+    with pytest.raises(RecordTooLargeError):
+        door.submit_nowait("orders", b"vv", key=b"k")
+    with pytest.raises(RecordTooLargeError):
+        door.submit_nowait("orders", b"v", key=b"kk")
 
 
 @pytest.mark.parametrize("call", ["submit_nowait", "submit", "send"])

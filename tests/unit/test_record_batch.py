@@ -288,6 +288,9 @@ def test_payload_is_not_a_copy() -> None:
     assert part.readonly
     assert isinstance(part.obj, Buffer)
     assert part.obj.capacity == 2048
+    contents = batch.contents()
+    assert isinstance(contents, memoryview)
+    assert contents.obj is part.obj
 
 
 def test_compressed_payload_frees_the_plain_records() -> None:
@@ -298,6 +301,8 @@ def test_compressed_payload_frees_the_plain_records() -> None:
     assert batch.payload() == [batch.compressed]
     assert batch.wire_bytes == 61 + len(batch.compressed or b"") < 200
     assert batch.size_bytes > 5000
+    end(accumulator, batch)
+    assert (batch.compressed, batch.payload()) == (None, []), "an ended batch holds no records at all"
 
 
 # --- taking records apart ---------------------------------------------------------------------------------------------
@@ -362,9 +367,40 @@ def test_lengths_are_not_believed(length: int) -> None:
     claim = reference.varint(length)
     for body in (
         claim,
+        claim + b"\0\0\0" + reference.varint(length // 2),
         reference.varint(40) + b"\0\0\0" + claim,
         reference.varint(40) + b"\0\0\0\1\1" + claim,
         reference.varint(40) + b"\0\0\0\1\1\2" + claim + b"\1",
         reference.varint(40) + b"\0\0\0\1\1\2\0" + claim,
     ):
         refused(body + bytes(40), 1)
+
+
+def test_a_record_within_another() -> None:
+    """A record has nothing behind its fields, even if that could be read as the next record."""
+    within = reference.encoded_section([PlainRecord(TIME, None, None)])
+    body = b"\0\0\0\1\1\0" + within
+    with pytest.raises(ProtocolError):
+        split_records(reference.varint(len(body)) + body, 2)
+
+
+def test_header_names_are_utf8() -> None:
+    """A header has a name, and it is text."""
+    for name in b"\1", b"\2\xff":
+        body = b"\0\0\0\1\1\2" + name + b"\0"
+        with pytest.raises(ProtocolError, match="name"):
+            split_records(reference.varint(len(body)) + body, 1)
+
+
+def test_varints_have_at_most_ten_bytes() -> None:
+    """That is what 64 bits take; bytes that add nothing are read, as Kafka does, up to there."""
+
+    def section(delta: bytes) -> bytes:
+        body = b"\0" + delta + b"\0\1\1\0"
+        return reference.varint(len(body)) + body
+
+    smallest = b"\xff" * 9 + b"\1"
+    assert split_records(section(smallest), 1) == [(-(2**63), None, None, None)]
+    assert split_records(section(b"\x80" * 9 + b"\0"), 1) == [(0, None, None, None)]
+    with pytest.raises(ProtocolError):
+        split_records(section(b"\x80" * 10 + b"\0"), 1)
