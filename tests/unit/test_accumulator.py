@@ -1365,6 +1365,25 @@ def test_topics_are_found_by_any_str_of_their_name() -> None:
     all_are_found()
 
 
+def test_forgotten_topics_are_let_go() -> None:
+    """A program that uses thousands of topics for a short time gets their memory back, though others stay."""
+
+    def alive() -> int:
+        gc.collect()
+        return sum(type(each) is TopicQueues for each in gc.get_objects())
+
+    before = alive()
+    accumulator = make_accumulator()
+    names = [f"topic-{number}" for number in range(1_000)]
+    for name in names:
+        add_topic(accumulator, name)
+    for name in names:
+        assert accumulator.topic(name) is not None
+    for name in names[10:]:
+        assert accumulator.forget_topic(name)
+    assert alive() - before <= 20
+
+
 def test_no_memory_for_more_partitions() -> None:
     """Whichever allocation fails: the topic is complete after the next update."""
     leaders = [(1, 0)] * 12

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from aioproducer._counts import Counts, TopicCounts, Windows
 from aioproducer._producer_batch import ProducerBatch
 from aioproducer.metrics import GAUGES, NAMES, ProducerMetrics, View
-from tests.unit.core import add_topic, drain_all, make_accumulator, put
+from tests.unit.core import add_topic, allocated_blocks, drain_all, make_accumulator, put
 
 HEADER_BYTES = 61
 START_MS = 1_000_000
@@ -177,6 +177,31 @@ def test_a_request_with_batches_of_several_topics() -> None:
     topics = metrics.snapshot(START_MS)["producer-topic-metrics"]
     found = {topic: (values["record-send-total"], values["byte-total"]) for topic, values in topics.items()}
     assert found == {"orders": (15, 198), "audit": (2, 99)}
+
+
+def test_what_nobody_reads_takes_bounded_memory() -> None:
+    """A program that never asks for its metrics may run for months."""
+    windows = Windows(TopicCounts, 2, WINDOW_MS)
+
+    def month(first_ms: int) -> None:
+        for number in range(30 * 24 * 120):
+            windows.at(first_ms + number * WINDOW_MS).records += 1
+
+    month(0)
+    before = allocated_blocks()
+    month(30 * 24 * 120 * WINDOW_MS)
+    assert allocated_blocks() - before < 100
+    assert windows.total(60 * 24 * 120 * WINDOW_MS).records == 2 * 30 * 24 * 120
+
+
+def test_a_reader_whose_clock_is_ahead() -> None:
+    """Another thread may read after the loop has looked at its clock, and end the window of what the loop counts."""
+    windows = Windows(TopicCounts, 1, WINDOW_MS)
+    windows.at(START_MS).records += 1
+    assert windows.recent(START_MS + WINDOW_MS).records == 0
+    windows.at(START_MS + WINDOW_MS - 1).records += 1
+    assert windows.recent(START_MS + WINDOW_MS).records == 1
+    assert windows.total(START_MS + WINDOW_MS).records == 2
 
 
 def test_errors_and_retries() -> None:
