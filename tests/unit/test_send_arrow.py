@@ -38,6 +38,8 @@ from tests.unit.core import messages_of
 from tests.unit.producing_broker import ProducingBroker
 
 PATIENCE_S = 60
+NOW = 1 << 62
+"""Stands for the time of the call."""
 HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 
 USER_CODE: dict[str, dict[str, Any]] = {"compiled": {}, "with user code": {"value_serializer": lambda value: value}}
@@ -55,9 +57,9 @@ def producer_of(broker: ProducingBroker, **configs: Any) -> Producer:
 
 
 def logs_of(broker: ProducingBroker) -> dict[tuple[str, int], list[PlainRecord]]:
-    """The partitions' records; -1 stands for the time of the call."""
+    """The partitions' records."""
     return {
-        place: [one if one.timestamp_ms < 1 << 40 else one._replace(timestamp_ms=-1) for one in records]
+        place: [one if one.timestamp_ms < 1 << 40 else one._replace(timestamp_ms=NOW) for one in records]
         for place, records in broker.log.items()
     }
 

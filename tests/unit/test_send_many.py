@@ -41,6 +41,8 @@ from tests.reference.record_batch import PlainRecord
 from tests.unit.producing_broker import ProducingBroker
 
 PATIENCE_S = 60
+NOW = 1 << 62
+"""Stands for the time of the call."""
 
 
 @pytest.fixture
@@ -256,7 +258,7 @@ def test_same_as_one_by_one(rows: list[Any], form: str, path: str) -> None:
 
     def without_own_time(log: dict[tuple[str, int], list[PlainRecord]]) -> Any:
         return {
-            place: [one if one.timestamp_ms < 1 << 40 else one._replace(timestamp_ms=-1) for one in records]
+            place: [one if one.timestamp_ms < 1 << 40 else one._replace(timestamp_ms=NOW) for one in records]
             for place, records in log.items()
         }
 
