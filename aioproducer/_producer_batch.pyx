@@ -88,7 +88,7 @@ cdef class ProducerBatch(RecordBatch):
     def seal(self, bytes compressed, int codec_bits):
         cdef TopicQueues topic = self.queue.topic
         cdef double ratio
-        if compressed is not None and self.size_bytes > 0:
+        if compressed is not None:
             ratio = PyBytes_GET_SIZE(compressed) / <double>self.size_bytes
             topic.observe_ratio(ratio)
             if ratio < 1.0:

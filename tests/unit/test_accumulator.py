@@ -532,6 +532,9 @@ def test_wakes_once_until_ready() -> None:
     assert wakes.count == 1, "it knows the deadline"
     put(accumulator, topic, bytes(100))
     assert wakes.count == 2, "a full batch"
+    accumulator.ready(0)
+    assert accumulator.ready(1_000)[0] == [1]
+    assert wakes.count == 2, "lingers end while it is looking"
 
 
 def test_wakes_for_send() -> None:
@@ -1212,6 +1215,34 @@ def test_take_all() -> None:
     assert not accumulator.has_live_batches()
     assert accumulator.pool.used_bytes == 0
     assert accumulator.ready(UNLIMITED) == ([], -1)
+
+
+@pytest.mark.parametrize("also_in_doubt", [False, True])
+def test_take_unsent(also_in_doubt: bool) -> None:
+    """What is in flight stays, and goes on as before; what may be in the log already stays unless it is asked for."""
+    accumulator = make_accumulator(compresses=True, batch_size=1000)
+    topic = add_topic(accumulator, leaders=[1] * 4)
+    put(accumulator, topic, partition=0)
+    (in_flight,) = drain_all(accumulator)
+    put(accumulator, topic, bytes(900), partition=1)
+    (in_worker,) = sealing(accumulator)
+    put(accumulator, topic, partition=2)
+    (in_doubt,) = drain_all(accumulator)
+    in_doubt.in_doubt = True
+    accumulator.requeue(in_doubt, NOW, NOW)
+    put(accumulator, topic, partition=3)
+    taken = accumulator.take_unsent(also_in_doubt)
+    assert [batch.partition for batch in taken] == ([1, 2, 3] if also_in_doubt else [1, 3])
+    for batch in taken:
+        fail(accumulator, batch)
+    accumulator.sealed(in_worker, None, 0)
+    accumulator.requeue(in_flight, NOW, NOW)
+    left = [in_flight] if also_in_doubt else [in_flight, in_doubt]
+    assert sorted(drain(accumulator), key=lambda batch: batch.serial) == left
+    for batch in left:
+        assert batch.in_flight
+        end(accumulator, batch)
+    assert not accumulator.has_live_batches()
 
 
 def test_live_records() -> None:
