@@ -593,6 +593,7 @@ async def test_too_large(call: str) -> None:
     ) as caught:
         await attempt(door, call, "orders", bytes(1000))
     assert isinstance(caught.value, ValueError)
+    assert caught.value.topic == "orders"
     assert not caught.value.maybe_written
     door.submit_nowait("orders", bytes(917))
     with pytest.raises(RecordTooLargeError):

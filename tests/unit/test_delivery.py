@@ -610,6 +610,30 @@ async def test_callback_that_raises(accumulator: RecordAccumulator) -> None:
     loop.set_exception_handler(None)
 
 
+@pytest.mark.parametrize("end_of_program", [SystemExit, KeyboardInterrupt])
+def test_callback_that_ends_the_program(end_of_program: type[BaseException]) -> None:
+    """The loop stops; the others are called if it runs again, as programs do to end in order."""
+    loop = asyncio.new_event_loop()
+    try:
+        accumulator = make_accumulator(loop=loop)
+        batch, deliveries = filled(accumulator, 2)
+        called: list[Delivery] = []
+
+        def leave(_: Delivery) -> None:
+            raise end_of_program
+
+        deliveries[0].add_done_callback(leave)
+        deliveries[1].add_done_callback(called.append)
+        end(accumulator, batch)
+        with pytest.raises(end_of_program):
+            loop.run_until_complete(turns())
+        assert not called
+        loop.run_until_complete(turns())
+        assert called == [deliveries[1]]
+    finally:
+        loop.close()
+
+
 async def test_callback_holds_the_delivery(accumulator: RecordAccumulator) -> None:
     """A callback keeps its Delivery alive, and is called with it."""
     batch, delivery = one(accumulator)
