@@ -313,6 +313,15 @@ async def test_headers_of_an_iterator_without_memory() -> None:
     assert door.written()[0].headers == (("a", b"1"), ("b", b"1"))
 
 
+async def test_headers_of_an_iterator_that_find_no_memory_at_once() -> None:
+    """What `submit_nowait` leaves to the slow path still has them."""
+    door = Door(buffer_memory=20_000)
+    door.submit_nowait("orders", bytes(19_000))
+    with pytest.raises(BufferExhaustedError):
+        door.submit_nowait("orders", bytes(5_000), headers=((name, b"1") for name in "ab"))
+    assert door.slow[0][4] == [("a", b"1"), ("b", b"1")]
+
+
 async def test_any_topic_text(door: Door) -> None:
     """A topic may be any str, including a member of an enum."""
     for topic in "orders", Text("orders"), Topic.ORDERS, "".join(["ord", "ers"]):

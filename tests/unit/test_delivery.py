@@ -7,6 +7,7 @@ import contextlib
 import contextvars
 import functools
 import gc
+import math
 import sys
 import time
 import traceback
@@ -414,6 +415,43 @@ async def test_many_callbacks_take_turns() -> None:
         counts.append(len(called))
     assert called == list(range(1000))
     assert counts == [256, 512, 768, 1000]
+
+
+async def test_callbacks_of_many_batches_take_turns() -> None:
+    """Batches that end together share each turn."""
+    accumulator = make_accumulator(loop=asyncio.get_running_loop(), batch_size=1 << 20)
+    called: list[Delivery] = []
+    batches = []
+    for _ in range(10):
+        batch, deliveries = filled(accumulator, 100, size=1)
+        batches.append(batch)
+        for delivery in deliveries:
+            delivery.add_done_callback(called.append)
+    for batch in batches:
+        end(accumulator, batch)
+    counts = []
+    while len(called) < 1000:
+        await turns(1)
+        counts.append(len(called))
+    assert counts == [256, 512, 768, 1000]
+
+
+async def test_callbacks_after_a_deadline(accumulator: RecordAccumulator) -> None:
+    """Whoever waits for callbacks until then gets its turn after each of them, and the others are still called."""
+
+    class Deadline:
+        def __init__(self, at: float) -> None:
+            self.at = at
+
+    batch, deliveries = filled(accumulator, 3)
+    called: list[Delivery] = []
+    for delivery in deliveries:
+        delivery.add_done_callback(called.append)
+    accumulator.ledger.deadlines.extend([Deadline(math.inf), Deadline(0.0)])
+    end(accumulator, batch)
+    for count in 1, 2, 3:
+        await turns(1)
+        assert called == deliveries[:count]
 
 
 async def test_callbacks_do_not_pile_up() -> None:

@@ -15,7 +15,7 @@ from aioproducer._accumulator import RecordAccumulator
 from aioproducer._delivery import count_in
 from aioproducer._producer_batch import ProducerBatch
 from aioproducer._tally import Tally
-from tests.unit.core import add_topic, drain_all, end, make_accumulator, put, split
+from tests.unit.core import add_topic, allocated_blocks, drain_all, end, make_accumulator, put, split
 
 
 def counted(tally: Tally, accumulator: RecordAccumulator, count: int = 1, *, topic: str = "orders") -> None:
@@ -57,6 +57,35 @@ def test_records_of_others_in_between() -> None:
     assert one.result() == BatchResult(5, 0, {0: [(10, 11), (14, 16)]}, [])
     assert two.result() == BatchResult(2, 0, {0: [(12, 12), (17, 17)]}, [])
     assert delivery.result().offset == 13
+
+
+def test_errors_are_the_calls_own() -> None:
+    """A batch's error is raised elsewhere too, and gets a traceback there; each knows its topic."""
+    accumulator, tally = make_accumulator(), Tally("orders")
+    counted(tally, accumulator, 1)
+    batch = the_batch(accumulator)
+    error = KafkaError("no")
+    batch.fail(error)
+    accumulator.release(batch)
+    tally.refuse(KafkaError("too large"), "orders")
+    first, second = (error for _, error in tally.result().errors)
+    assert (str(first), first.topic, str(second), second.topic) == ("no", "orders", "too large", "orders")
+    assert first is not error
+
+
+def test_errors_take_bounded_memory() -> None:
+    """A call may have millions of rows that are refused."""
+    tally = Tally("orders", most_errors=10)
+
+    def refuse(count: int) -> None:
+        for _ in range(count):
+            tally.refuse(KafkaError("no"), "orders")
+
+    refuse(2_000)
+    before = allocated_blocks()
+    refuse(5_000)
+    assert allocated_blocks() - before < 500
+    assert [row for row, _ in tally.result().errors] == list(range(10))
 
 
 class Name(str):
