@@ -270,7 +270,9 @@ async def test_header_mappings(door: Door, headers: Mapping[str, bytes | None]) 
     assert record.headers == (("é", b"1"), ("", None))
 
 
-@pytest.mark.parametrize("headers", [[], (), {}, iter([])], ids=["list", "tuple", "dict", "iterator"])
+@pytest.mark.parametrize(
+    "headers", [[], (), {}, iter([]), OrderedDict()], ids=["list", "tuple", "dict", "iterator", "of a class of its own"]
+)
 async def test_no_headers(door: Door, headers: Any) -> None:
     """Empty headers are no headers."""
     door.submit_nowait("orders", b"v", headers=headers)

@@ -83,10 +83,15 @@ async def test_dropped_after_the_failure(books: Books) -> None:
 async def test_alive_at_a_flush(books: Books) -> None:
     """A failure not observed by the end of a covering flush is unobserved, although its Delivery still exists."""
     batch, deliveries = books.batch(3)
-    books.fail(batch)
+    error = KafkaError("no")
+    kept = weakref.ref(error)
+    batch.fail(error)
+    books.accumulator.release(batch)
+    del batch, error
     assert books.flush() == [("no", 3)]
     assert books.fresh() == [("no", 3)]
     deliveries.clear()
+    assert kept() is None
     assert books.ledger.unobserved_count == 3, "told once"
     assert books.flush() == []
 

@@ -280,6 +280,20 @@ def test_a_known_producer_needs_no_introduction_after_a_bump(one: Partition, seq
     assert one.may_send(one.batch())
 
 
+def test_a_recreated_topic(one: Partition) -> None:
+    """Its leader knows the producer only from a batch that was sent since; then several may be in flight again."""
+    before = one.send()
+    one.accumulator.update_topic("orders", bytes(range(1, 17)), [(1, 0)])
+    waiting = one.batch()
+    assert not one.may_send(waiting)
+    one.ack(before)
+    first = one.send(waiting)
+    assert not one.may_send(one.batch()), "the answer was that of the former log"
+    one.ack(first)
+    one.send()
+    one.send()
+
+
 @pytest.mark.parametrize("pause_ms", [KNOWN_FOR_MS - 1, KNOWN_FOR_MS])
 def test_after_a_pause_the_leader_may_have_forgotten_the_producer(one: Partition, pause_ms: int) -> None:
     """It then accepts any first sequence again: one batch has to be acknowledged before more are sent."""
