@@ -1121,6 +1121,17 @@ async def test_send_marks_its_batch(door: Door) -> None:
     await task
 
 
+async def test_serialized_records_linger(door: Door) -> None:
+    """As others that are not of send()."""
+    loop = asyncio.get_running_loop()
+    serializers = (None, lambda topic, headers, value: value)
+    door._open_admission(door.accumulator, loop, direct=False, max_record_bytes=1000, serializers=serializers)
+    door.submit_nowait("orders", "v", partition=0)
+    assert door._admit_serialized("orders", "v", None, 0, None, None) is not None
+    assert door.accumulator.ready(0)[0] == []
+    assert [record.value for record in door.written()] == [b"v", b"v"]
+
+
 async def test_send_raises_its_failure(door: Door) -> None:
     """send raises why its record failed; that failure is observed."""
     task = asyncio.create_task(door.send("orders", b"v"))
