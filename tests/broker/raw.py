@@ -90,9 +90,11 @@ class RawConnection:
         acks: int = -1,
         topic_id: bytes | None = None,
         transactional_id: str | None = None,
+        timeout_ms: int = 5_000,
     ) -> PartitionProduceResponse:
         """Send one batch and return its result."""
         request = self.produce_request(topic, {partition: records}, version, acks, topic_id, transactional_id)
+        request.timeout_ms = timeout_ms
         (answered,) = self.ask(request, version).responses
         (result,) = answered.partition_responses
         return result

@@ -173,7 +173,7 @@ class Chaos:
                 self._model.start_broker(node_id)
         for topic in self._model.topics.values():
             for partition in topic.partitions:
-                partition.isr = list(partition.replicas)
+                self._model.shrink_isr(topic.name, partition.index, partition.replicas)
         self._model.elect_leaders()
         self._network.heal()
         self._loop.slow_jobs_s = 0.0
@@ -455,9 +455,9 @@ class Chaos:
         self._story.tell("chaos: %s-%d has one replica in sync, and needs two", *place)
         topic = self._model.topics[place[0]]
         self._model.alter_configs(place[0], {"min.insync.replicas": 2})
-        partition.isr = [partition.leader]
+        self._model.shrink_isr(*place, [partition.leader])
         await self._a_while()
-        partition.isr = list(partition.replicas)
+        partition.catch_up()
         if topic.name in self._model.topics:
             self._model.alter_configs(place[0], {"min.insync.replicas": 1})
 

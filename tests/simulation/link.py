@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from tests.simulation.network import SimulatedNetwork
 
 
+REPLICAS_S = 0.005
+"""How often a broker looks whether replicas have what a request waits for."""
 TICK_S = 1e-6
 """The time between two events of a connection that must stay in order: timers for the same time have no order."""
 
@@ -161,7 +163,20 @@ class Link:
             self._busy = False
             return
         request = self._requests.popleft()
-        answer = self.session.apply(request, self._network.model_now_ms())
+        self._has_applied(request, self.session.apply(request, self._network.model_now_ms()))
+
+    def _look_again(self, request: RequestFrame) -> None:
+        if self._dead:
+            return
+        if self._network.is_frozen(self.node_id):
+            self._loop.call_later(REPLICAS_S, self._look_again, request)
+        else:
+            self._has_applied(request, self.session.decided(self._network.model_now_ms()))
+
+    def _has_applied(self, request: RequestFrame, answer: Answer) -> None:
+        if answer.waits:
+            self._loop.call_later(REPLICAS_S, self._look_again, request)
+            return
         throttle_ms = self._network.applied(self, request, answer)
         if answer.delay_ms:
             self._loop.call_later(answer.delay_ms / 1000, self._answer, request, answer, throttle_ms)

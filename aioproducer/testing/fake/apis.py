@@ -50,11 +50,13 @@ class CloseConnectionError(Exception):
     """The broker closes the connection instead of answering."""
 
 
-Handler = Callable[[ClusterModel, int, RequestFrame, int], Message | None]
+Handled = Message | ProduceHandler | None
+"""The answer, or what gives it once replicas have decided; None for none."""
+Handler = Callable[[ClusterModel, int, RequestFrame, int], Handled]
 """(cluster, node id, request, now_ms) -> the answer, or None if the protocol has none."""
 
 
-def handle(cluster: ClusterModel, node_id: int, request: RequestFrame, now_ms: int) -> Message | None:
+def handle(cluster: ClusterModel, node_id: int, request: RequestFrame, now_ms: int) -> Handled:
     """Carry out a request to a broker.
 
     Raises:
@@ -110,9 +112,13 @@ def _metadata(cluster: ClusterModel, node_id: int, request: RequestFrame, now_ms
     return metadata_of(cluster, node_id, request.message)
 
 
-def _produce(cluster: ClusterModel, node_id: int, request: RequestFrame, now_ms: int) -> Message | None:
+def _produce(cluster: ClusterModel, node_id: int, request: RequestFrame, now_ms: int) -> Handled:
     message: ProduceRequest = request.message
-    response = ProduceHandler(cluster, node_id, message, request.version, now_ms).response()
+    handler = ProduceHandler(cluster, node_id, message, request.version, now_ms)
+    handler.write()
+    response = handler.response(now_ms)
+    if response is None:
+        return handler
     if message.acks != NO_ACKS:
         return response
     if any(one.error_code for topic in response.responses for one in topic.partition_responses):
@@ -197,7 +203,7 @@ def targets_of(cluster: ClusterModel, request: RequestFrame) -> Targets:
     return {}
 
 
-def refuse(cluster: ClusterModel, request: RequestFrame, fault: Fault, applied: Message | None) -> Message:
+def refuse(cluster: ClusterModel, request: RequestFrame, fault: Fault, applied: Handled) -> Message:
     """The answer to a request that fails because of a fault.
 
     Args:

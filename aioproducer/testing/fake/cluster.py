@@ -15,6 +15,7 @@ from aioproducer.testing.errors import IN_A_FORK, ClusterError
 from aioproducer.testing.fake.client_metrics import CODECS, DEFAULT_INTERVAL_MS, MAX_BYTES, Push
 from aioproducer.testing.fake.faults import FaultScript
 from aioproducer.testing.fake.groups import CommittedOffset
+from aioproducer.testing.fake.metadata import fall_behind
 from aioproducer.testing.fake.model import Address, ClusterModel
 from aioproducer.testing.fake.partition_log import LogRecord
 from aioproducer.testing.fake.server import BrokerServers
@@ -195,8 +196,43 @@ class FakeCluster:
         # The port first, which another process may have: a broker that is up without one leads what nobody reaches.
         listener = servers.bind(broker)
         with self._lock:
+            self._model.outdated.pop(broker, None)
             self._model.start_broker(broker)
         servers.serve(broker, listener)
+
+    def pause_replication(self, broker: int) -> None:
+        """Let a broker copy nothing more of what leaders write, for instance because it is slow.
+
+        It stays in sync, so its partitions answer nobody with acks=all, until ``resume_replication`` or ``shrink_isr``.
+        If it then leads one of them, what it does not have is lost.
+        """
+        with self._lock:
+            self._model.pause_replication(broker)
+
+    def resume_replication(self, broker: int) -> None:
+        """Let a broker copy again; it is in sync again at once."""
+        with self._lock:
+            self._model.resume_replication(broker)
+
+    def cut_off(self, broker: int) -> None:
+        """Let a broker and the controller lose each other: others lead its partitions, and it does not know that.
+
+        Clients still reach it. It tells them what it knew, and accepts records; those with acks=1 are lost when it is
+        reconnected, and for those with acks=all it waits in vain for replicas.
+
+        Raises:
+            ClusterError: it does not run.
+        """
+        self._check_running(broker)
+        with self._lock:
+            fall_behind(self._model, broker)
+            self._model.cut_off(broker)
+
+    def reconnect(self, broker: int) -> None:
+        """Let a broker that was cut off know who leads; it is in sync again at once."""
+        with self._lock:
+            self._model.outdated.pop(broker, None)
+            self._model.reconnect(broker)
 
     def drop_connections(self, broker: int) -> None:
         """Close all connections of a broker; it keeps listening."""
@@ -281,10 +317,14 @@ class FakeCluster:
         with self._lock:
             self._model.remove_leader(topic, partition)
 
-    def elect_leaders(self) -> None:
-        """Make the first running in-sync replica the leader of each partition without one."""
+    def elect_leaders(self, *, unclean: bool = False) -> None:
+        """Make the first running in-sync replica the leader of each partition without one.
+
+        Args:
+            unclean: take any replica if none of those in sync runs; what it does not have is lost.
+        """
         with self._lock:
-            self._model.elect_leaders()
+            self._model.elect_leaders(unclean=unclean)
 
     def shrink_isr(self, topic: str, partition: int, isr: Sequence[int]) -> None:
         """Set the in-sync replicas, which must include the leader."""
@@ -294,7 +334,7 @@ class FakeCluster:
     # --- the log
 
     def records(self, topic: str, partition: int = 0, *, read_committed: bool = False) -> list[LogRecord]:
-        """The records of a partition in the order of the log.
+        """The records of a partition that consumers see, in the order of the log.
 
         Args:
             read_committed: leave out records of open and aborted transactions, and those that follow an open one.
@@ -306,7 +346,7 @@ class FakeCluster:
             return self._model.records(topic, partition, read_committed=read_committed)
 
     def end_offsets(self, topic: str) -> dict[int, int]:
-        """The offset of the next record in each partition."""
+        """The offset of the next record in each partition, as consumers see it."""
         with self._lock:
             self._model.advance(now_ms())
             return self._model.end_offsets(topic)

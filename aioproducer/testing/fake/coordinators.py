@@ -6,8 +6,10 @@ import zlib
 from collections.abc import Callable, Mapping
 
 from aioproducer.errors import CoordinatorLoadInProgressError, InvalidProducerEpochError, NotCoordinatorError
+from aioproducer.testing.fake.broker import Broker
 from aioproducer.testing.fake.groups import OFFSETS_TOPIC, Group, offsets_partition
-from aioproducer.testing.fake.topology import NO_LEADER, Broker, Topic
+from aioproducer.testing.fake.partition import NO_LEADER
+from aioproducer.testing.fake.topology import Topic
 from aioproducer.testing.fake.transactions import Transaction, Transactions
 
 V2 = 2
@@ -43,7 +45,7 @@ class Coordinators:
 
     def node_of(self, key: str) -> int | None:
         """The broker that coordinates a transactional id or a group; None if none is up."""
-        up = [node_id for node_id, broker in self._brokers.items() if broker.up]
+        up = [node_id for node_id, broker in self._brokers.items() if broker.alive]
         if self._moved.get(key) in up:
             return self._moved[key]
         return max(up, key=lambda node_id: zlib.crc32(f"{key}/{node_id}".encode()), default=None)
@@ -103,7 +105,7 @@ class Coordinators:
         return not transaction.partitions
 
     def _write_marker(self, transaction: Transaction, name: str, index: int, committed: bool) -> bool:
-        """Write a marker; False if the partition must be tried again."""
+        """Write a marker; False while not all replicas in sync have it, so that the partition must be tried again."""
         if name == OFFSETS_TOPIC:
             place = index, transaction.producer_id
             self._offset_epochs[place] = max(self._offset_epochs.get(place, 0), transaction.epoch)
@@ -118,5 +120,9 @@ class Coordinators:
         entry = partition.log.producers.entry(transaction.producer_id)
         if partition.leader == NO_LEADER or (entry is not None and entry.epoch > transaction.epoch):
             return False
-        partition.log.end_transaction(transaction.producer_id, transaction.epoch, committed=committed)
-        return True
+        marker = transaction.partitions[name, index]
+        if marker is None or not partition.log.holds(marker):
+            marker = partition.log.end_transaction(transaction.producer_id, transaction.epoch, committed=committed)
+            partition.replicate(partition.leader)
+            transaction.partitions[name, index] = marker
+        return partition.is_committed(marker)

@@ -15,7 +15,8 @@ from aioproducer.protocol.metadata import (
 )
 from aioproducer.protocol.schema import ZERO_UUID
 from aioproducer.testing.fake.model import ClusterModel
-from aioproducer.testing.fake.topology import NO_LEADER, Partition, Topic, is_topic_name
+from aioproducer.testing.fake.partition import NO_LEADER, Partition
+from aioproducer.testing.fake.topology import Topic, is_topic_name
 
 
 def fall_behind(cluster: ClusterModel, node_id: int, *, ids: bool = True) -> None:
@@ -51,7 +52,7 @@ def _known_to(behind: MetadataResponse, name: str | None, topic_id: bytes) -> Me
 
 def metadata(cluster: ClusterModel, request: MetadataRequest) -> MetadataResponse:
     """The answer. A missing topic is created if both sides allow it, but shown only from the next request on."""
-    live = [broker for broker in cluster.brokers.values() if broker.up]
+    live = [broker for broker in cluster.brokers.values() if broker.alive]
     if request.topics is None:
         topics = [_shown(cluster, topic) for topic in cluster.topics.values()]
     else:
@@ -90,7 +91,7 @@ def _shown(cluster: ClusterModel, topic: Topic) -> MetadataResponseTopic:
 
 
 def _partition(cluster: ClusterModel, partition: Partition) -> MetadataResponsePartition:
-    led = partition.leader != NO_LEADER and cluster.brokers[partition.leader].up
+    led = partition.leader != NO_LEADER and cluster.brokers[partition.leader].alive
     return MetadataResponsePartition(
         error_code=0 if led else Code.LEADER_NOT_AVAILABLE,
         partition_index=partition.index,
@@ -98,5 +99,5 @@ def _partition(cluster: ClusterModel, partition: Partition) -> MetadataResponseP
         leader_epoch=partition.leader_epoch,
         replica_nodes=list(partition.replicas),
         isr_nodes=list(partition.isr),
-        offline_replicas=[one for one in partition.replicas if not cluster.brokers[one].up],
+        offline_replicas=[one for one in partition.replicas if not cluster.brokers[one].alive],
     )

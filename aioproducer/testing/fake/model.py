@@ -1,7 +1,7 @@
 """A Kafka cluster as its clients see it: state and rules, without a loop, a socket or a clock. Pure.
 
 Time comes in as ``now_ms`` (milliseconds since the epoch, never decreasing), randomness from one ``random.Random``. All
-brokers share one view of the cluster, and all replicas of a partition share one log.
+brokers share one view of the cluster, except those that are cut off from it.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ from aioproducer.error_codes import Code
 from aioproducer.errors import broker_error
 from aioproducer.protocol.metadata import MetadataResponse
 from aioproducer.testing.fake.batches import BatchLimits
+from aioproducer.testing.fake.broker import Broker
 from aioproducer.testing.fake.client_metrics import RANGES, ClientMetrics
 from aioproducer.testing.fake.coordinators import Coordinators
 from aioproducer.testing.fake.faults import FaultScript
+from aioproducer.testing.fake.partition import NO_LEADER, Partition
 from aioproducer.testing.fake.partition_log import LogRecord, PartitionLog
 from aioproducer.testing.fake.topology import (
     MAX_INT,
-    NO_LEADER,
-    Broker,
-    Partition,
     Topic,
     TopicConfig,
     is_topic_name,
@@ -234,27 +233,29 @@ class ClusterModel:
     # --- the log
 
     def records(self, topic: str, partition: int = 0, *, read_committed: bool = False) -> list[LogRecord]:
-        """The records of a partition in the order of the log.
+        """The records of a partition that consumers see, in the order of the log: those that are committed.
 
         Args:
             read_committed: leave out records of open and aborted transactions, and those that follow an open one.
         """
-        return self.partition(topic, partition).log.read(read_committed=read_committed)
+        log = self.partition(topic, partition).log
+        return log.read(read_committed=read_committed, until=log.high_watermark)
 
     def end_offsets(self, topic: str) -> dict[int, int]:
-        """The offset of the next record in each partition."""
-        return {partition.index: partition.log.end_offset for partition in self.topic(topic).partitions}
+        """The offset of the next record in each partition, as consumers see it."""
+        return {partition.index: partition.log.high_watermark for partition in self.topic(topic).partitions}
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
         """Drop the oldest records, as retention does."""
-        self.partition(topic, partition).log.delete_before(before_offset)
+        self.partition(topic, partition).delete_before(before_offset)
 
     def forget_producers(self, topic: str, partition: int, producer_id: int | None = None) -> None:
         """Make a partition forget one producer or all, as after ``producer.id.expiration.ms``.
 
         It keeps those that have an open transaction there.
         """
-        self.partition(topic, partition).log.forget_producers(producer_id)
+        for log in self.partition(topic, partition).logs.values():
+            log.forget_producers(producer_id)
 
     # --- leaders and replicas
 
@@ -270,19 +271,19 @@ class ClusterModel:
             ValueError: the broker can't lead the partition now.
         """
         found = self.partition(topic, partition)
-        candidates = [one for one in found.isr if self.brokers[one].up and one != found.leader]
+        candidates = [one for one in found.isr if self.brokers[one].alive and one != found.leader]
         leader = to if to is not None else next(iter(candidates), found.leader)
-        if leader not in found.isr or not self.brokers[leader].up:
+        if leader not in found.isr or not self.brokers[leader].alive:
             raise ValueError(f"broker {leader} can't lead {topic}-{partition}: in sync and up are {candidates}")
-        _lead(found, leader)
+        found.lead(leader)
         return leader
 
     def remove_leader(self, topic: str, partition: int = 0) -> None:
         """Leave a partition without a leader until ``move_leader``."""
-        _lead(self.partition(topic, partition), NO_LEADER)
+        self.partition(topic, partition).lead(NO_LEADER)
 
     def shrink_isr(self, topic: str, partition: int, isr: Sequence[int]) -> None:
-        """Set the replicas in sync.
+        """Set the replicas in sync: those that acks=all waits for, and that may lead.
 
         Raises:
             ValueError: it has brokers that are no replicas, or lacks the leader.
@@ -291,6 +292,8 @@ class ClusterModel:
         if not set(isr) <= set(found.replicas) or (found.leader != NO_LEADER and found.leader not in isr):
             raise ValueError(f"isr {list(isr)} of {topic}-{partition}: leader {found.leader} of {found.replicas}")
         found.isr = list(isr)
+        if found.leader != NO_LEADER:
+            found.replicate(found.leader)
 
     # --- brokers
 
@@ -302,34 +305,70 @@ class ClusterModel:
         Args:
             elect: False leaves them without a leader until ``elect_leaders``, like a crash not yet noticed.
         """
-        self.broker(node_id).up = False
+        broker = self.broker(node_id)
+        broker.up = broker.cut_off = False
         for connection in tuple(self._connections[node_id]):
             connection.close()
-        for partition in self._partitions():
-            if node_id in partition.replicas:
-                partition.reloaded_at[node_id] = partition.log.end_offset
-            if partition.leader == node_id:
-                _lead(partition, NO_LEADER)
-            if node_id in partition.isr and len(partition.isr) > 1:
-                partition.isr.remove(node_id)
+        for partition in self._partitions_of(node_id):
+            partition.give_up(node_id)
+            partition.logs[node_id].reload()
+            partition.leave(node_id)
         if elect:
             self.elect_leaders()
 
     def start_broker(self, node_id: int) -> None:
-        """Start a stopped broker; it is in sync again at once."""
+        """Start a stopped broker; it is in sync again at once, unless it copies nothing."""
         self.broker(node_id).up = True
-        for partition in self._partitions():
-            if node_id in partition.replicas and node_id not in partition.isr:
-                partition.isr.append(node_id)
+        self._come_back()
+
+    def pause_replication(self, node_id: int) -> None:
+        """Let a broker copy nothing more of what leaders write, for instance because it is slow.
+
+        It stays in sync, so that nobody gets an answer with acks=all, until ``shrink_isr``.
+        """
+        self.broker(node_id).fetches = False
+
+    def resume_replication(self, node_id: int) -> None:
+        """Let a broker copy again; it is in sync again at once."""
+        self.broker(node_id).fetches = True
+        self._come_back()
+
+    def cut_off(self, node_id: int) -> None:
+        """Let the controller and a broker lose each other: others lead its partitions, and it does not know that.
+
+        Clients still reach it. What it tells them about the cluster is not changed here; see ``fall_behind``.
+        """
+        broker = self.broker(node_id)
+        if not broker.alive:
+            return
+        broker.cut_off = True
+        for partition in self._partitions_of(node_id):
+            partition.cut_off(node_id)
         self.elect_leaders()
 
-    def elect_leaders(self) -> None:
-        """Make the first running in-sync replica the leader of each partition without one."""
+    def reconnect(self, node_id: int) -> None:
+        """Let a broker that was cut off find out who leads; it is in sync again at once."""
+        self.broker(node_id).cut_off = False
+        for partition in self._partitions_of(node_id):
+            partition.give_up(node_id)
+        self._come_back()
+
+    def elect_leaders(self, *, unclean: bool = False) -> None:
+        """Make the first running in-sync replica the leader of each partition without one.
+
+        Args:
+            unclean: take any replica if none of those in sync runs; what it does not have is lost.
+        """
         for partition in self._partitions():
-            if partition.leader == NO_LEADER:
-                ready = [one for one in partition.replicas if one in partition.isr and self.brokers[one].up]
-                if ready:
-                    _lead(partition, ready[0])
+            if partition.leader != NO_LEADER:
+                continue
+            ready = [one for one in partition.replicas if self.brokers[one].alive]
+            in_sync = [one for one in ready if one in partition.isr]
+            if in_sync:
+                partition.lead(in_sync[0])
+            elif unclean and ready:
+                partition.isr = ready[:1]
+                partition.lead(ready[0])
 
     def change_addresses(self, addresses: Mapping[int, Address]) -> None:
         """Change the addresses of brokers. Existing connections stay open."""
@@ -360,8 +399,16 @@ class ClusterModel:
 
     # ---
 
+    def _come_back(self) -> None:
+        self.elect_leaders()
+        for partition in self._partitions():
+            partition.catch_up()
+
     def _partitions(self) -> list[Partition]:
         return [partition for topic in self.topics.values() for partition in topic.partitions]
+
+    def _partitions_of(self, node_id: int) -> list[Partition]:
+        return [partition for partition in self._partitions() if node_id in partition.replicas]
 
     def _grow(self, topic: Topic, partitions: int, replication_factor: int | None) -> None:
         nodes = list(self.brokers)
@@ -384,18 +431,12 @@ class ClusterModel:
                 raise broker_error(Code.INVALID_REPLICA_ASSIGNMENT, text)
 
     def _add_partition(self, topic: Topic, replicas: list[int]) -> None:
-        isr = [one for one in replicas if self.brokers[one].up] or replicas[:1]
-        leader = isr[0] if self.brokers[isr[0]].up else NO_LEADER
-        log = PartitionLog(self.version.unknown_producer, self.version.remembered_batches)
-        topic.partitions.append(Partition(len(topic.partitions), replicas, isr, leader, 0, log))
+        def new_log(start_offset: int) -> PartitionLog:
+            return PartitionLog(self.version.unknown_producer, self.version.remembered_batches, start_offset)
+
+        topic.partitions.append(Partition(len(topic.partitions), replicas, self.brokers, new_log))
 
 
 def _check(name: str, value: int, least: int) -> None:
     if not least <= value <= MAX_INT:
         raise ValueError(f"{name}={value}: Kafka takes {least} to {MAX_INT}")
-
-
-def _lead(partition: Partition, leader: int) -> None:
-    if partition.leader != leader:
-        partition.leader = leader
-        partition.leader_epoch += 1

@@ -93,19 +93,13 @@ class ProducerStates:
         """The state of a producer."""
         return self._entries.get(producer_id)
 
-    def duplicate_of(self, batch: Batch, reloaded_at: int = 0) -> BatchMetadata | None:
-        """The earlier write of this batch, if it is among the remembered ones of its producer and epoch.
-
-        Args:
-            reloaded_at: where the log ended when the broker last stopped.
-        """
+    def duplicate_of(self, batch: Batch) -> BatchMetadata | None:
+        """The earlier write of this batch, if it is among the remembered ones of its producer and epoch."""
         entry = self._entries.get(batch.producer_id)
         if entry is None or entry.epoch != batch.producer_epoch:
             return None
         wanted = batch.base_sequence, batch.last_sequence
-        before = [one for one in entry.batches if one.base_offset < reloaded_at]
-        remembered = before[-1:] + list(entry.batches)[len(before) :]
-        return next((one for one in remembered if (one.base_sequence, one.last_sequence) == wanted), None)
+        return next((one for one in entry.batches if (one.base_sequence, one.last_sequence) == wanted), None)
 
     def check(self, batch: Batch) -> None:
         """Check that the batch may be appended; transaction rules are not checked.
@@ -175,6 +169,13 @@ class ProducerStates:
             entry = self._entries[producer_id] = ProducerEntry(producer_id, batches=batches)
         entry.move_to_epoch(epoch)
         return entry
+
+    def reload(self) -> None:
+        """Remember only the last batch of each producer, like a broker that has restarted."""
+        for entry in self._entries.values():
+            while len(entry.batches) > 1:
+                entry.batches.popleft()
+        self._verifying.clear()
 
     def forget(self, producer_id: int | None = None, *, keep: Container[int] = ()) -> None:
         """Drop one producer or all, but those to keep, like a broker after producer.id.expiration.ms."""

@@ -17,6 +17,8 @@ from aioproducer.testing.fake.session import Session
 from aioproducer.testing.ports import HOST, bound_to_free, give_back
 
 READ_BYTES = 256 * 1024
+REPLICAS_S = 0.005
+"""How often a request that waits for replicas is looked at."""
 ACCEPT_TURNS = 5
 T = TypeVar("T")
 
@@ -173,6 +175,10 @@ class BrokerServers:
         for request in requests:
             with self._lock:
                 answer = session.apply(request, self._now_ms())
+            while answer.waits:
+                await asyncio.sleep(REPLICAS_S)
+                with self._lock:
+                    answer = session.decided(self._now_ms())
             if answer.delay_ms:
                 await asyncio.sleep(answer.delay_ms / 1000)
             if answer.frame is not None:

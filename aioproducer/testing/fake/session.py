@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from aioproducer.protocol.schema import Message
-from aioproducer.testing.fake.apis import API_CLASSES, CloseConnectionError, handle, refuse, targets_of
+from aioproducer.testing.fake.apis import API_CLASSES, CloseConnectionError, Handled, handle, refuse, targets_of
 from aioproducer.testing.fake.faults import Effect, Fault
 from aioproducer.testing.fake.frames import FrameReader, RequestFrame, response_frame
 from aioproducer.testing.fake.model import ClusterModel
+from aioproducer.testing.fake.produce import ProduceHandler
 
 # From these versions on the client throttles itself; before, the answer is delayed (KIP-219).
 CLIENT_THROTTLES_SINCE = {
@@ -33,11 +34,22 @@ class Answer:
         frame: the bytes to send; None for no answer.
         delay_ms: send it this much later; everything after it on the connection waits too.
         close: close the connection then.
+        waits: replicas decide about the answer; ask for it again with ``Session.decided``.
     """
 
     frame: bytes | None = None
     delay_ms: int = 0
     close: bool = False
+    waits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """A request whose answer waits for replicas."""
+
+    request: RequestFrame
+    faults: list[Fault]
+    handler: ProduceHandler
 
 
 class Session:
@@ -58,6 +70,7 @@ class Session:
         self._cluster = cluster
         self._reader = FrameReader(cluster.ranges, API_CLASSES)
         self._muted_until_ms = 0
+        self._open: _Open | None = None
         cluster.accept(self)
 
     @property
@@ -77,13 +90,30 @@ class Session:
             return Answer()
         self._cluster.advance(now_ms)
         faults = self._cluster.faults.of_request(self.node_id, request.api_name, targets_of(self._cluster, request))
-        delay_ms = max(0, self._muted_until_ms - now_ms) + _longest(faults, Effect.DELAY)
         if any(one.effect in (Effect.DROP, Effect.SWALLOW) and not one.apply for one in faults):
-            return self._unanswered(faults, delay_ms)
+            return self._unanswered(faults, self._delay_ms(faults, now_ms))
         try:
             message = self._result(request, faults, now_ms)
         except CloseConnectionError:
-            return self._closing(delay_ms)
+            return self._closing(self._delay_ms(faults, now_ms))
+        if isinstance(message, ProduceHandler):
+            self._open = _Open(request, faults, message)
+            return Answer(waits=True)
+        return self._applied(request, faults, message, now_ms)
+
+    def decided(self, now_ms: int) -> Answer:
+        """The answer that replicas decide about, once they have."""
+        if self.closed or self._open is None:
+            return Answer(close=True)
+        message = self._open.handler.response(now_ms)
+        if message is None:
+            return Answer(waits=True)
+        request, faults = self._open.request, self._open.faults
+        self._open = None
+        return self._applied(request, faults, message, now_ms)
+
+    def _applied(self, request: RequestFrame, faults: list[Fault], message: Message | None, now_ms: int) -> Answer:
+        delay_ms = self._delay_ms(faults, now_ms)
         if any(one.effect in (Effect.DROP, Effect.SWALLOW) for one in faults):
             return self._unanswered(faults, delay_ms)
         if message is None:
@@ -98,7 +128,10 @@ class Session:
         self.closed = True
         self._cluster.forget(self)
 
-    def _result(self, request: RequestFrame, faults: list[Fault], now_ms: int) -> Message | None:
+    def _delay_ms(self, faults: list[Fault], now_ms: int) -> int:
+        return max(0, self._muted_until_ms - now_ms) + _longest(faults, Effect.DELAY)
+
+    def _result(self, request: RequestFrame, faults: list[Fault], now_ms: int) -> Handled:
         failing = next((one for one in faults if one.effect is Effect.FAIL), None)
         if failing is None:
             return handle(self._cluster, self.node_id, request, now_ms)

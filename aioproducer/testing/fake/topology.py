@@ -1,4 +1,4 @@
-"""Brokers, topics and partitions of the cluster model. Pure."""
+"""Topics of the cluster model, and their configs. Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from dataclasses import dataclass, field, replace
 from aioproducer.error_codes import Code
 from aioproducer.errors import broker_error
 from aioproducer.testing.fake.batches import BatchLimits
-from aioproducer.testing.fake.partition_log import PartitionLog
+from aioproducer.testing.fake.partition import Partition
 
-NO_LEADER = -1
 MAX_INT = 2**31 - 1
 MAX_LONG = 2**63 - 1
 SMALLEST_SEGMENT = 14
@@ -71,39 +70,6 @@ def metric_name(topic: str) -> str:
     Source: Topic.unifyCollisionChars.
     """
     return topic.replace(".", "_")
-
-
-@dataclass(slots=True)
-class Broker:
-    """One broker.
-
-    Attributes:
-        up: whether it is running. A stopped broker accepts no connection and leads nothing.
-    """
-
-    node_id: int
-    host: str
-    port: int
-    rack: str | None = None
-    up: bool = True
-
-
-@dataclass(slots=True)
-class Partition:
-    """One partition; ``leader`` is NO_LEADER during an election.
-
-    Attributes:
-        reloaded_at: the end of the log when a broker last stopped, by node id. Of what was before it, it remembers the
-            last batch of each producer only.
-    """
-
-    index: int
-    replicas: list[int]
-    isr: list[int]
-    leader: int
-    leader_epoch: int
-    log: PartitionLog
-    reloaded_at: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

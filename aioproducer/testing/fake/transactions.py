@@ -30,6 +30,7 @@ from aioproducer.errors import (
     ProducerFencedError,
     TransactionAbortableError,
 )
+from aioproducer.testing.fake.partition_log import TransactionMarker
 
 NO_ID = -1
 NO_EPOCH = -1
@@ -68,8 +69,8 @@ class Transaction:
     previous_producer_id: int = NO_ID
     next_producer_id: int = NO_ID
     state: State = State.EMPTY
-    partitions: dict[TopicPartition, None] = field(default_factory=dict)
-    """In the order added."""
+    partitions: dict[TopicPartition, TransactionMarker | None] = field(default_factory=dict)
+    """In the order added, with the marker that was written last."""
     started_ms: int = -1
     markers_due_ms: int = 0
 
@@ -81,7 +82,7 @@ class Transaction:
 
 Markers = Callable[[Transaction, bool], bool]
 """Writes the markers of a transaction (committed or not) to its partitions, and removes those written; returns whether
-all were. The others, which have no leader now or know a newer epoch, are tried again."""
+all were. The others, which have no leader now, know a newer epoch or wait for their replicas, are tried again."""
 
 
 class Transactions:

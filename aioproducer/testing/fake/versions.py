@@ -42,6 +42,8 @@ class KafkaVersion:
     timestamp_after_ms: int = 2**63 - 1
     verifies_transactions: bool = False
     """Whether a leader asks the coordinator before it writes a transaction's records (KIP-890)."""
+    strict_min_isr: bool = False
+    """Whether nothing is committed while fewer than ``min.insync.replicas`` are in sync (KIP-966)."""
 
 
 _VERSIONS = (
@@ -56,6 +58,7 @@ _VERSIONS = (
         features={"metadata.version": (7, 30, 30)},
         timestamp_after_ms=3_600_000,
         verifies_transactions=True,
+        strict_min_isr=True,
     ),
     KafkaVersion(
         "3.9",
@@ -66,6 +69,7 @@ _VERSIONS = (
         },
         features={"metadata.version": (1, 21, 21)},
         verifies_transactions=True,
+        strict_min_isr=True,
     ),
     KafkaVersion(
         "2.8",

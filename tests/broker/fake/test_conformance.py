@@ -12,7 +12,7 @@ import pytest
 from aioproducer.compression import codec
 from aioproducer.errors import InvalidConfigError, error_class
 from aioproducer.protocol.api_versions import ApiVersionsRequest
-from aioproducer.protocol.header import encode_request
+from aioproducer.protocol.header import decode_response, encode_request
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest
 from aioproducer.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from aioproducer.testing import FakeCluster, KafkaCluster
@@ -715,6 +715,175 @@ class TestLeaders:
                     broker.produce(topic, records)
                 ends = [broker.produce(topic, records) for records in batches[:written]]
                 assert [(name(end.error_code), end.base_offset) for end in ends] == [old] * 3 + known
+
+
+def replication_stops(three: AnyCluster, node: int) -> None:
+    """A follower hangs, and stays in sync for some seconds."""
+    three.pause_replication(node) if isinstance(three, FakeCluster) else three.pause(node)
+
+
+def replication_goes_on(three: AnyCluster, node: int) -> None:
+    three.resume_replication(node) if isinstance(three, FakeCluster) else three.resume(node)
+
+
+def led_by(three: AnyCluster, node: int, topic: str, in_sync: int) -> None:
+    """Wait until a broker leads a topic's only partition with so many replicas in sync.
+
+    It reports that slightly before it acts on it; then it reads batches, and finds that this one is damaged.
+    """
+    deadline = time.monotonic() + PATIENCE_S
+    damaged = patched(batch(b"?"), 17, "I", 1, seal=False)
+    with RawConnection(three.address_of(node)) as broker:
+        while True:
+            shown = broker.topic(topic).partitions[0]
+            leads = (shown.leader_id, len(shown.isr_nodes)) == (node, in_sync)
+            if leads and name(broker.produce(topic, damaged, acks=1).error_code) == "CORRUPT_MESSAGE":
+                return
+            assert time.monotonic() < deadline, shown
+            time.sleep(0.05)
+
+
+class TestReplicas:
+    """Each replica has a log of its own, and the leader's is ahead of the others'."""
+
+    SHORT_MS = 500
+    """Much less than it takes the controller to give up a broker that hangs."""
+
+    def test_acks_all_waits_for_the_replicas_in_sync(self, three: AnyCluster) -> None:
+        """For a batch that the leader has already, too, though it is not written again."""
+        topic = new_name()
+        three.create_topic(topic, assignments={0: [1, 2]})
+        with RawConnection(three.address_of(1)) as broker:
+            pid = broker.producer_id()
+            batches = [batch(b"%d" % number, producer=(pid, 0, number)) for number in range(3)]
+            assert broker.produce(topic, batches[0]).error_code == 0
+            replication_stops(three, 2)
+            ends = [broker.produce(topic, batches[1], timeout_ms=self.SHORT_MS) for _ in range(2)]
+            ends += [broker.produce(topic, records, acks=1) for records in (batches[1], batches[2])]
+            assert [(name(end.error_code), end.base_offset) for end in ends] == [
+                ("REQUEST_TIMED_OUT", 1), ("REQUEST_TIMED_OUT", 1), ("", 1), ("", 2)
+            ]  # fmt: skip
+            # What all replicas have needs no other answer.
+            assert name(broker.produce(topic, batches[0], timeout_ms=self.SHORT_MS).error_code) == ""
+            replication_goes_on(three, 2)
+            ends = [broker.produce(topic, records) for records in batches]
+            assert [(name(end.error_code), end.base_offset) for end in ends] == [("", 0), ("", 1), ("", 2)]
+        assert values(three, topic) == [b"0", b"1", b"2"]
+
+    def test_nothing_is_committed_with_too_few_replicas_in_sync(self, three: AnyCluster) -> None:
+        """A replica leaves while a batch waits for it: the batch goes on waiting, as the leader alone is too few."""
+        topic = new_name()
+        three.create_topic(topic, assignments={0: [1, 2]}, configs={"min.insync.replicas": 2})
+        with RawConnection(three.address_of(1)) as broker:
+            pid = broker.producer_id()
+            assert broker.produce(topic, batch(b"0", producer=(pid, 0, 0))).error_code == 0
+            replication_stops(three, 2)
+            request = broker.produce_request(topic, {0: batch(b"1", producer=(pid, 0, 1))})
+            request.timeout_ms = self.SHORT_MS if isinstance(three, FakeCluster) else 8_000
+            if isinstance(three, FakeCluster):
+                arrived = three.faults.delay("Produce", 1)
+                broker.send(request, 13)
+                deadline = time.monotonic() + PATIENCE_S
+                while not arrived.struck:
+                    assert time.monotonic() < deadline
+                three.shrink_isr(topic, 0, [1])
+            else:
+                broker.send(request, 13)
+            led_by(three, 1, topic, 1)
+            frame = broker.frame()
+            assert frame is not None
+            (end,) = decode_response(type(request), 13, frame).responses[0].partition_responses
+            assert (name(end.error_code), end.base_offset) == ("REQUEST_TIMED_OUT", 1)
+            again = broker.produce(topic, batch(b"1", producer=(pid, 0, 1)))
+            assert name(again.error_code) == "NOT_ENOUGH_REPLICAS"
+            replication_goes_on(three, 2)
+            led_by(three, 1, topic, 2)
+            deadline = time.monotonic() + PATIENCE_S
+            while (end := broker.produce(topic, batch(b"1", producer=(pid, 0, 1)))).error_code:
+                assert name(end.error_code) == "NOT_ENOUGH_REPLICAS"
+                assert time.monotonic() < deadline
+            assert end.base_offset == 1
+        assert values(three, topic) == [b"0", b"1"]
+
+    def test_a_new_leader_has_what_was_replicated(self, three: AnyCluster) -> None:
+        """It also knows that much of the producer; the former leader drops the rest when it comes back."""
+        topic = new_name()
+        three.create_topic(topic, assignments={0: [1, 2]})
+        with RawConnection(three.address_of(1)) as broker:
+            pid = broker.producer_id()
+            batches = [batch(b"%d" % number, producer=(pid, 0, number)) for number in range(4)]
+            for records in batches[:2]:
+                assert broker.produce(topic, records).error_code == 0
+            replication_stops(three, 2)
+            broker.produce(topic, batch(b"?"), acks=1)  # the answer to the Fetch that the follower has sent may hold it
+            broker.topic(topic)
+            assert [broker.produce(topic, records, acks=1).error_code for records in batches[2:]] == [0, 0]
+        three.stop_broker(1) if isinstance(three, FakeCluster) else three.kill(1)
+        replication_goes_on(three, 2)
+        led_by(three, 2, topic, 1)
+        with RawConnection(three.address_of(2)) as broker:
+            tried = [batches[number] for number in (1, 3, 0, 2)]
+            ends = [name(broker.produce(topic, records).error_code) for records in tried]
+            assert ends == ["", "OUT_OF_ORDER_SEQUENCE_NUMBER", "", ""]
+            three.start_broker(1)
+            led_by(three, 2, topic, 2)
+            assert broker.produce(topic, batch(b"other", producer=(pid, 0, 3))).error_code == 0
+        assert [value for value in values(three, topic) if value != b"?"] == [b"0", b"1", b"2", b"other"]
+
+    def test_an_unclean_leader_lacks_what_was_acknowledged(self, three: AnyCluster) -> None:
+        """And what it knew of the producer; the former leader drops that when it comes back."""
+        topic = new_name()
+        configs = {"unclean.leader.election.enable": "true"}
+        three.create_topic(topic, assignments={0: [1, 2]}, configs=configs)
+        with RawConnection(three.address_of(1)) as broker:
+            pid = broker.producer_id()
+            batches = [batch(b"%d" % number, producer=(pid, 0, number)) for number in range(3)]
+            assert broker.produce(topic, batches[0]).error_code == 0
+            three.stop_broker(2) if isinstance(three, FakeCluster) else three.kill(2)
+            led_by(three, 1, topic, 1)
+            assert [broker.produce(topic, records).error_code for records in batches[1:]] == [0, 0]
+        three.stop_broker(1) if isinstance(three, FakeCluster) else three.kill(1)
+        three.start_broker(2)
+        if isinstance(three, FakeCluster):
+            three.elect_leaders(unclean=True)
+        led_by(three, 2, topic, 1)
+        with RawConnection(three.address_of(2)) as broker:
+            tried = [batches[number] for number in (2, 0)]
+            assert [name(broker.produce(topic, records).error_code) for records in tried] == [
+                "OUT_OF_ORDER_SEQUENCE_NUMBER", ""
+            ]  # fmt: skip
+            three.start_broker(1)
+            led_by(three, 2, topic, 2)
+            assert broker.produce(topic, batch(b"other", producer=(pid, 0, 1))).base_offset == 1
+        assert values(three, topic) == [b"0", b"other"]
+
+    def test_a_leader_that_does_not_know_its_successor(self, three: AnyCluster) -> None:
+        """It never says that a batch is committed, and drops it when it finds out; another leader has its own copy."""
+        topic = new_name()
+        three.create_topic(topic, assignments={0: [1, 2]})
+        with RawConnection(three.address_of(1)) as broker:
+            pid = broker.producer_id()
+            batches = [batch(b"%d" % number, producer=(pid, 0, number)) for number in range(3)]
+            assert broker.produce(topic, batches[0]).error_code == 0
+            request = broker.produce_request(topic, {0: batches[1]})
+            request.timeout_ms = 60_000
+            if isinstance(three, FakeCluster):
+                three.cut_off(1)
+            else:
+                three.pause(1)
+            broker.send(request, 13)
+            led_by(three, 2, topic, 1)
+            with RawConnection(three.address_of(2)) as successor:
+                ends = [successor.produce(topic, records) for records in (batches[2], batches[1], batches[2])]
+            assert [(name(end.error_code), end.base_offset) for end in ends] == [
+                ("OUT_OF_ORDER_SEQUENCE_NUMBER", -1), ("", 1), ("", 2)
+            ]  # fmt: skip
+            three.reconnect(1) if isinstance(three, FakeCluster) else three.resume(1)
+            frame = broker.frame()
+            assert frame is not None
+            (end,) = decode_response(type(request), 13, frame).responses[0].partition_responses
+            assert name(end.error_code) == "NOT_LEADER_OR_FOLLOWER"
+        assert values(three, topic) == [b"0", b"1", b"2"]
 
 
 class TestTopicConfigs:

@@ -507,6 +507,44 @@ async def test_replicas_and_leaders_that_clients_see() -> None:
         assert cluster.leader_of("orders") == leader
 
 
+async def test_a_replica_that_lags_and_a_leader_that_is_cut_off() -> None:
+    """The producer waits, finds the new leader, and writes there what the former one alone had."""
+    async with FakeCluster(3) as cluster, quick(cluster) as producer, asyncio.timeout(LIMIT_S):
+        cluster.create_topic("orders", assignments={0: [1, 2, 3]})
+        await producer.send("orders", b"a")
+        cluster.pause_replication(2)
+        waiting = await producer.submit("orders", b"b")
+        await producer.partitions_for("orders")
+        cluster.cut_off(1)
+        assert cluster.leader_of("orders") == 2
+        assert [record.value for record in cluster.records("orders")] == [b"a"]
+        cluster.drop_connections(1)
+        cluster.reconnect(1)
+        await waiting
+        assert [record.value for record in cluster.records("orders")] == [b"a", b"b"]
+        cluster.resume_replication(2)
+        cluster.stop_broker(2)
+        cluster.stop_broker(3)
+        cluster.stop_broker(1)
+        cluster.start_broker(2)
+        assert cluster.leader_of("orders") is None
+        cluster.elect_leaders(unclean=True)
+        assert cluster.leader_of("orders") == 2
+
+
+async def test_a_broker_that_is_cut_off_tells_what_it_knew_until_it_restarts() -> None:
+    async with FakeCluster(2) as cluster, quick(cluster) as producer, asyncio.timeout(LIMIT_S):
+        cluster.cut_off(1)
+        cluster.create_topic("orders", assignments={0: [2, 1]})
+        cluster.stop_broker(1)
+        with pytest.raises(ClusterError, match="broker 1 does not run"):
+            cluster.cut_off(1)
+        cluster.start_broker(1)
+        cluster.stop_broker(2)
+        await producer.send("orders", b"a")
+        assert cluster.leader_of("orders") == 1
+
+
 async def test_an_answer_that_is_delayed() -> None:
     async with FakeCluster() as cluster, quick(cluster) as producer, asyncio.timeout(LIMIT_S):
         await producer.send("orders", b"a")
