@@ -20,6 +20,7 @@ cdef class PartitionSequences:
     cdef public int64_t heard_ms            # when the last batch that it acknowledged was sent
     cdef public bytes topic_id              # of the topic whose log gets the next attempt
     cdef public tuple former                # order of the last batch that may have gone to a topic with another id
+    cdef public int32_t leader_epoch        # the newest of the leaders that this log's batches were sent to
     cdef public list numbered
     cdef public int64_t count               # batches numbered so far
     cdef public tuple gap                   # order of the last batch that failed; None while there is no gap
@@ -34,6 +35,7 @@ cdef class PartitionSequences:
     cdef int turn(self, bytes topic_id) except -1
     cdef int may_be_written(self) except -1
     cpdef bint is_known(self) noexcept
+    cpdef bint leaves_in_doubt(self, ProducerBatch batch) noexcept
     cdef bint may_follow(self, ProducerBatch batch)
     cdef list refused_before(self, ProducerBatch batch)
     cdef int note_followed(self, ProducerBatch batch) except -1

@@ -30,6 +30,8 @@ class PartitionSequences:
     """Of the topic whose log gets the next attempt; a recreated topic has another."""
     former: tuple[int, ...]
     """Order of the last batch that may have been sent to a topic with another id."""
+    leader_epoch: int
+    """The newest epoch of the leaders that this log's batches were sent to."""
     numbered: list[ProducerBatch]
     """Batches that have a sequence and have not ended, in order."""
     count: int
@@ -50,6 +52,12 @@ class PartitionSequences:
 
     def is_known(self) -> bool:
         """Whether the leader knows the producer. One that does not accepts any sequence as the first."""
+
+    def leaves_in_doubt(self, batch: ProducerBatch) -> bool:
+        """Whether a refusal decides nothing: the batch is in doubt, and was last sent to a former leader.
+
+        Some batch of the partition was sent to a successor of that before.
+        """
 
     def open_gap(self, batch: ProducerBatch) -> None:
         """A numbered batch failed."""

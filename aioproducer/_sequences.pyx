@@ -35,6 +35,7 @@ cdef class PartitionSequences:
         self.known_producer_id = NO_PRODUCER_ID
         self.topic_id = b""
         self.former = ()
+        self.leader_epoch = NO_EPOCH
         self.numbered = []
 
     cdef int add(self, ProducerBatch batch) except -1:
@@ -67,6 +68,7 @@ cdef class PartitionSequences:
         if topic_id is not self.topic_id and topic_id != self.topic_id:
             self.topic_id = topic_id
             self.former = self.order_of_last()
+            self.leader_epoch = NO_EPOCH
             self.known_producer_id = NO_PRODUCER_ID
             for batch in self.numbered:
                 (<ProducerBatch>batch).followed = False
@@ -101,6 +103,9 @@ cdef class PartitionSequences:
 
     cpdef bint is_known(self) noexcept:
         return self.known_producer_id == self.producer_id
+
+    cpdef bint leaves_in_doubt(self, ProducerBatch batch) noexcept:
+        return batch.in_doubt and batch.leader_epoch < self.leader_epoch
 
     cdef bint may_follow(self, ProducerBatch batch):
         """Whether to find out if this is the last written batch, which is all that a restarted broker remembers.
@@ -210,6 +215,7 @@ cdef class SequenceBooks:
         if not self.idempotent:
             return 0
         books = self.books_of(batch)
+        books.leader_epoch = max(books.leader_epoch, batch.leader_epoch)
         if batch.base_sequence >= 0:
             if books.absent is not None and (batch.order_in_partition() <= books.absent or not books.is_known()):
                 books.may_be_written()

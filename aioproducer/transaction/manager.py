@@ -26,6 +26,10 @@ A copy may still arrive after such a refusal: a broker that froze reads its conn
 of an abandoned one, which holds an older batch and this one behind it. So a batch in doubt counts as ruled out only
 after it was sent again a second after its first refusal and was refused again; until then it keeps its number.
 
+A leader that is cut off from its cluster goes on as one, and a client that reaches nobody else believes it in the end.
+It lacks what was written at its successor, so it refuses what follows, which may be in the log of the successor. So no
+refusal counts of a leader whose epoch is older than one that batches were sent to before.
+
 Books are kept as long as the producer lives, even for a topic that is forgotten because nobody uses it: if numbers
 restarted at 0 under the same epoch, a broker would take new batches for duplicates of old ones, and acknowledge them
 without writing them.
@@ -98,11 +102,13 @@ class TransactionManager(SequenceBooks):
     def cures(self, batch: ProducerBatch) -> bool:
         """Whether a batch that the broker found out of order may be in order when sent again.
 
-        Outside transactions always, at the latest after a bump; inside one only behind another unresolved batch.
+        Outside transactions always, at the latest after a bump; inside one only behind another unresolved batch, or if
+        the broker decides nothing.
         """
         if not batch.has_sequence:
             return False
-        return self.transaction_partitions is None or self._books_of(batch).numbered[0] is not batch
+        books = self._books_of(batch)
+        return self.transaction_partitions is None or books.numbered[0] is not batch or books.leaves_in_doubt(batch)
 
     def unanswered(self, batch: ProducerBatch) -> None:
         """An attempt ended without an answer that shows whether the batch is in the log."""
@@ -121,6 +127,8 @@ class TransactionManager(SequenceBooks):
         if not batch.has_sequence:
             return
         books = self._books_of(batch)
+        if books.leaves_in_doubt(batch):
+            return
         if not batch.in_doubt:
             books.rule_out(batch)
         elif batch.refused_ms == NOT_REFUSED:
@@ -204,6 +212,7 @@ class TransactionManager(SequenceBooks):
             self._take_numbers_back(books)
             books.known_producer_id = NO_PRODUCER_ID
             books.former = ()
+            books.leader_epoch = NO_EPOCH
 
     def _take_numbers_back(self, books: PartitionSequences) -> None:
         """The partition starts again at 0, under whichever producer id and epoch come next."""

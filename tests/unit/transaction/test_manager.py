@@ -578,6 +578,44 @@ def test_late_copy_of_a_batch_in_doubt(one: Partition, sequences: TransactionMan
     assert number(one.send()) == (PID, 0, 20)
 
 
+def refused_twice(one: Partition, batch: ProducerBatch) -> None:
+    """So late that it counts, if the leader's refusal counts."""
+    for sent_ms in (5_000, 5_000 + LATE_COPY_MS):
+        one.out_of_order(one.send(batch, now_ms=sent_ms), sent_ms)
+
+
+def test_a_leader_of_the_past_decides_nothing(one: Partition, sequences: TransactionManager) -> None:
+    """Nobody but a leader that is cut off is reachable: it lacks what its successor has written, which may be all."""
+    one.accumulator.update_topic("orders", TOPIC_ID, [(1, 5)])
+    first, second = one.send(), one.send()
+    one.lose(first)
+    one.lose(second)
+    one.accumulator.update_topic("orders", TOPIC_ID, [(1, 4)])
+    refused_twice(one, first)
+    assert (sequences.epoch, sequences.has_gap) == (0, False)
+    assert first.in_doubt
+    one.accumulator.update_topic("orders", TOPIC_ID, [(1, 5)])
+    one.ack(one.send(first))
+    one.ack(one.send(second))
+    assert number(one.send()) == (PID, 0, 20)
+
+
+@pytest.mark.parametrize("forget", ["the topic is another one", "the cluster is another one", "nothing"])
+def test_who_is_a_leader_of_the_past(one: Partition, sequences: TransactionManager, forget: str) -> None:
+    """The epochs of a topic that is made again count from 0, and so may those of another cluster."""
+    one.accumulator.update_topic("orders", TOPIC_ID, [(1, 5)])
+    one.ack(one.send())
+    if forget == "the cluster is another one":
+        sequences.start_over()
+        sequences.set_producer_id(PID, 0)
+    topic_id = bytes(16) if forget == "the topic is another one" else TOPIC_ID
+    one.accumulator.update_topic("orders", topic_id, [(1, 0)])
+    batch = one.send()
+    one.lose(batch)
+    refused_twice(one, batch)
+    assert sequences.epoch == (0 if forget == "nothing" else 1)
+
+
 def test_each_lost_answer_leaves_another_copy(one: Partition, sequences: TransactionManager) -> None:
     """The time after the first refusal starts again once another attempt is not answered."""
     first, second = one.send(), one.send()
@@ -1019,6 +1057,24 @@ def test_what_is_out_of_order_in_a_transaction(version: int) -> None:
     one.ack(one.send(first))
     assert not sequences.cures(second)
     assert not sequences.cures(one.batch()), "it has no number"
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_leader_of_the_past_spoils_no_transaction(version: int) -> None:
+    """The batch is sent again, and so resolved before the transaction ends, unless a newer leader refuses it, too."""
+    sequences = in_transaction(version)
+    one = known(Partition(sequences))
+    one.accumulator.update_topic("orders", TOPIC_ID, [(1, 5)])
+    batch = one.send()
+    one.lose(batch)
+    one.accumulator.update_topic("orders", TOPIC_ID, [(1, 4)])
+    one.send(batch)
+    assert sequences.cures(batch)
+    one.out_of_order(batch)
+    assert not sequences.has_gap
+    one.accumulator.update_topic("orders", TOPIC_ID, [(1, 6)])
+    one.send(batch)
+    assert not sequences.cures(batch)
 
 
 def test_a_number_refused_in_a_transaction_is_not_used_again() -> None:
