@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from aioproducer.error_codes import Code
 from aioproducer.errors import error_class
 from aioproducer.testing.fake.metadata import fall_behind
+from aioproducer.testing.fake.partition import NO_LEADER
 from tests.simulation.link import Conditions
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.network import SimulatedNetwork
@@ -110,6 +111,17 @@ class Chaos:
             return [(self.leave_unread, 6), (self.move_leader, 1), (self.reset_connections, 1)]
         if self._scenario.restarts:
             return [(self.restart_in_debt, 8), (self.move_leader, 1), (self.reset_connections, 1)]
+        if self._scenario.diverges:
+            return [
+                (self.lag_behind, 20),
+                (self.fail_ahead, 40),
+                (self.see_the_past, 10 * self._scenario.knows_epochs),
+                (self.lose_acknowledged, 20 * self._scenario.unclean),
+                (self.leave_unread, 3),
+                (self.restart_in_debt, 5),
+                (self.move_leader, 5),
+                (self.reset_connections, 5),
+            ]
         faults: list[tuple[Callable[[], Awaitable[None] | None], int]] = [
             (self.answer_with_errors, 8),
             (self.spoil_requests, 8),
@@ -171,10 +183,8 @@ class Chaos:
         for node_id, broker in self._model.brokers.items():
             if not broker.up:
                 self._model.start_broker(node_id)
-        for topic in self._model.topics.values():
-            for partition in topic.partitions:
-                self._model.shrink_isr(topic.name, partition.index, partition.replicas)
-        self._model.elect_leaders()
+            self._model.reconnect(node_id)
+            self._model.resume_replication(node_id)
         self._network.heal()
         self._loop.slow_jobs_s = 0.0
 
@@ -364,6 +374,120 @@ class Chaos:
         skip = self._rng.choice((0, 1, 1, 2, 3))
         self._story.tell("chaos: after %d Produce gets %d after the append, %d times", skip, code, times)
         self._model.faults.fail("Produce", code, apply=True, times=times, skip=skip)
+
+    async def lag_behind(self) -> None:
+        """A broker copies nothing for a while; perhaps it is no longer in sync then."""
+        rng, place, node_id = self._rng, self._partition(), self._node()
+        if place is None:
+            return
+        self._story.tell("chaos: broker %d copies nothing", node_id)
+        self._model.pause_replication(node_id)
+        await asyncio.sleep(self._some_attempts_s())
+        partition = self._model.partition(*place)
+        if rng.random() < 0.3 and node_id in partition.isr and partition.leader not in (NO_LEADER, node_id):
+            self._story.tell("chaos: broker %d is no longer in sync with %s-%d", node_id, *place)
+            self._model.shrink_isr(*place, [one for one in partition.isr if one != node_id])
+            await asyncio.sleep(self._some_attempts_s())
+        self._story.tell("chaos: broker %d copies again", node_id)
+        self._model.resume_replication(node_id)
+
+    async def fail_ahead(self) -> None:
+        """A leader writes what others do not copy; then it stops, or another one takes its place, which it may miss."""
+        rng, place = self._rng, self._partition()
+        if place is None or (node_id := self._model.leader_of(*place)) is None:
+            return
+        behind = [one for one in self._model.partition(*place).replicas if one != node_id and rng.random() < 0.8]
+        self._story.tell("chaos: the leader of %s-%d is %d; brokers %s copy nothing", *place, node_id, behind)
+        for one in behind:
+            self._model.pause_replication(one)
+        await self._some_records(*place, rng.choice((1, 2, 5, 10)))
+        await asyncio.sleep(rng.choice((0, 0.002, self._some_attempts_s())))
+        how = rng.choice(("stops", "stops", "is cut off", "is cut off", "is replaced"))
+        self._story.tell("chaos: broker %d %s", node_id, how)
+        if rng.random() < 0.3:
+            self._model.faults.fail("Produce", rng.choice(NOT_APPENDED), skip=rng.choice((0, 0, 1, 2)))
+        if how == "stops":
+            self._model.stop_broker(node_id, elect=rng.random() < 0.7)
+            self._network.reset(node_id)
+        elif how == "is cut off":
+            if rng.random() < 0.7:
+                fall_behind(self._model, node_id)
+            self._model.cut_off(node_id)
+        elif self._model.leader_of(*place) is not None:
+            self._move(*place)
+        await asyncio.sleep(rng.choice((0, 0.005, self._some_attempts_s())))
+        self._story.tell("chaos: brokers %s copy again", behind)
+        for one in behind:
+            self._model.resume_replication(one)
+        self._model.elect_leaders()
+        await asyncio.sleep(self._some_attempts_s())
+        self._back(node_id)
+
+    async def see_the_past(self) -> None:
+        """Clients reach nobody but a former leader that does not know its successor, to which they have sent more."""
+        place = self._partition()
+        if place is None or (node_id := self._model.leader_of(*place)) is None:
+            return
+        self._story.tell("chaos: broker %d is cut off, and unreachable", node_id)
+        fall_behind(self._model, node_id)
+        self._model.cut_off(node_id)
+        self._network.refusing[node_id] = None
+        self._network.reset(node_id)
+        await self._some_records(*place, self._rng.choice((1, 3)))
+        others = [one for one in self._model.brokers if one != node_id]
+        for link in (link for one in others for link in self._network.links_of(one)):
+            link.swallows_down = True
+        await self._some_records(*place, self._rng.choice((0, 1, 2, 3)))
+        self._story.tell("chaos: broker %d is reachable, and no other is", node_id)
+        self._network.refusing.pop(node_id, None)
+        for one in others:
+            self._network.refusing[one] = None
+            self._network.reset(one)
+        await asyncio.sleep(self._rng.uniform(0, 4))
+        for one in others:
+            self._network.refusing.pop(one, None)
+        self._back(node_id)
+
+    async def lose_acknowledged(self) -> None:
+        """All replicas in sync stop, and one of the others leads."""
+        place = self._partition()
+        if place is None or (leader := self._model.leader_of(*place)) is None:
+            return
+        partition = self._model.partition(*place)
+        behind = [one for one in partition.replicas if one != leader]
+        for one in behind:
+            self._model.pause_replication(one)
+        self._model.shrink_isr(*place, [leader])
+        await self._some_records(*place, self._rng.choice((1, 3, 10)))
+        await asyncio.sleep(self._rng.choice((0, 0.05)))
+        self._story.tell("chaos: broker %d stops, and %s did not have all", leader, behind)
+        self._model.stop_broker(leader)
+        self._network.reset(leader)
+        self._model.elect_leaders(unclean=True)
+        for one in behind:
+            self._model.resume_replication(one)
+        await asyncio.sleep(self._some_attempts_s())
+        self._back(leader)
+
+    async def _some_records(self, topic: str, partition: int, count: int) -> None:
+        """Wait until a leader has written so many records."""
+        log, until_s = self._model.partition(topic, partition).log, self._loop.time() + self._scenario.chaos_s / 4
+        enough = log.end_offset + count
+        while log.end_offset < enough and self._loop.time() < until_s:
+            await asyncio.sleep(0.001)
+
+    def _back(self, node_id: int) -> None:
+        """A broker runs again, and knows who leads."""
+        self._story.tell("chaos: broker %d is back", node_id)
+        self._model.outdated.pop(node_id, None)
+        if not self._model.brokers[node_id].up:
+            self._model.start_broker(node_id)
+        self._model.reconnect(node_id)
+
+    def _some_attempts_s(self) -> float:
+        """As long as a few attempts of a batch take, or as it waits for an answer."""
+        longest_s = self._rng.choice((0.02, 0.2, 1.5 * self._scenario.ms("request_timeout_ms") / 1000))
+        return self._rng.uniform(0, longest_s)
 
     async def make_again(self) -> None:
         """A topic is recreated while answers for the old one are in flight, and its first batches are refused."""

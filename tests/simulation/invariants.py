@@ -22,6 +22,7 @@ from tests.simulation.scenario import Scenario
 if TYPE_CHECKING:
     from aioproducer.testing.fake.frames import RequestFrame
     from aioproducer.testing.fake.model import ClusterModel
+    from aioproducer.testing.fake.partition import Partition
     from aioproducer.testing.fake.partition_log import LogRecord
     from aioproducer.testing.fake.topology import Topic
 
@@ -217,6 +218,7 @@ class Invariants:
         for generation, topic in enumerate(self._chaos.topics):
             for partition in topic.partitions:
                 log = partition.log.read()
+                self._replicas(topic, partition)
                 self._one_log(topic, partition.index, log)
                 for entry in log:
                     if (number := _number(entry.value)) is not None:
@@ -224,6 +226,12 @@ class Invariants:
         exact = self._scenario.idempotent and not self._scenario.loses_state
         for record in self._books.records:
             self._one_record(record, places.get(record.number, []), exact)
+
+    def _replicas(self, topic: Topic, partition: Partition) -> None:
+        """All replicas have what the leader has, once everything works again."""
+        for node_id, replica in partition.logs.items():
+            if topic in self._model.topics.values() and replica.read() != partition.log.read():
+                self._broken("%s-%d is another one at broker %d", topic.name, partition.index, node_id)
 
     def _one_log(self, topic: Topic, index: int, log: list[LogRecord]) -> None:
         latest = -1
@@ -279,7 +287,7 @@ class Invariants:
             if len(set(generations)) < len(generations):
                 where = [f"{index}@{entry.offset}" for _, index, entry in places]
                 self._broken("%s is in the log more than once: %s", record, where)
-        if record.state is not State.ACKED:
+        if record.state is not State.ACKED or self._scenario.loses_records:
             return
         if not places and self._scenario.acks != 0:
             self._broken("%s is not in the log", record)

@@ -58,7 +58,7 @@ class Program:
 
     async def run(self, number: int) -> None:
         """One task's chores, until the faults are over or all are done."""
-        if (self._scenario.leaves or self._scenario.restarts) and number == 0:
+        if (self._scenario.leaves or self._scenario.restarts or self._scenario.diverges) and number == 0:
             await self.stream(number)
             return
         await asyncio.sleep(self._rng.choice((0, 0, self._rng.uniform(0, self._scenario.chaos_s))))

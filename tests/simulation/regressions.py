@@ -8,6 +8,7 @@ from __future__ import annotations
 
 REGRESSIONS: dict[str, str] = {
     "227": "send_many through interceptors lost count of a record that had ended before its call went on",
+    "231": "a former leader that was cut off refused what its successor had written, and it was written again",
     "270": "a broker that restarted remembered one batch; those before it were written again under another number",
     "706": "send_many took a record, gave the loop a turn, and forgot it when the producer was closed meanwhile",
     "996": "InitProducerId went out beside another request, with one allowed in flight",

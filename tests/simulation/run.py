@@ -18,7 +18,7 @@ from tests.simulation.network import SimulatedNetwork
 from tests.simulation.producer import SimulatedProducer
 from tests.simulation.program import Interceptor, Program, serializer
 from tests.simulation.records import Books
-from tests.simulation.scenario import Scenario, crowd, draw, fitting, lag, leave, overtake, restart
+from tests.simulation.scenario import Scenario, crowd, diverge, draw, fitting, lag, leave, overtake, restart
 from tests.simulation.story import Story
 
 MAX_COMPLAINTS = 20
@@ -34,6 +34,9 @@ LEAVING, LEAVING_REST = 20, 13
 
 RESTARTING, RESTARTING_REST = 20, 17
 """One seed in this many, with this remainder, has brokers restart that owe answers."""
+
+DIVERGING, DIVERGING_REST = 20, 11
+"""One seed in this many, with this remainder, has leaders fail that have batches which no other replica has."""
 
 LAGGING, LAGGING_REST = 10, 5
 """One seed in this many, with this remainder, has brokers that are behind with their metadata."""
@@ -146,6 +149,8 @@ class Run:
             return leave(scenario, rng)
         if self._seed % RESTARTING == RESTARTING_REST:
             return restart(scenario, rng)
+        if self._seed % DIVERGING == DIVERGING_REST:
+            return diverge(scenario, rng)
         if self._seed % LAGGING == LAGGING_REST:
             return lag(scenario, recreates=self._seed % (2 * LAGGING) == LAGGING_REST)
         return scenario

@@ -39,6 +39,8 @@ class Scenario:
         leaves: whether there are only faults that leave copies of batches on abandoned connections, to be read later.
         lags: whether brokers are behind with their metadata now and then.
         restarts: whether there are only faults around restarts of brokers, which then remember one batch of a producer.
+        diverges: whether there are only faults around leaders that have batches which no other replica has.
+        unclean: whether replicas that are not in sync may lead, so that acknowledged records are lost.
     """
 
     configs: dict[str, Any]
@@ -65,6 +67,8 @@ class Scenario:
     leaves: bool = False
     restarts: bool = False
     lags: bool = False
+    diverges: bool = False
+    unclean: bool = False
 
     @property
     def idempotent(self) -> bool:
@@ -79,6 +83,16 @@ class Scenario:
         go to the new one unnoticed.
         """
         return self.forgets or (self.recreates and self.version != "4.3")
+
+    @property
+    def knows_epochs(self) -> bool:
+        """Whether clients can tell a former leader from the present one (Kafka 2.4)."""
+        return self.version not in ("2.1", "0.11")
+
+    @property
+    def loses_records(self) -> bool:
+        """Whether the cluster may lose what it has acknowledged."""
+        return self.unclean or (self.diverges and self.acks == 1)
 
     @property
     def acks(self) -> int | str:
@@ -238,6 +252,33 @@ def restart(scenario: Scenario, rng: random.Random) -> Scenario:
     """The same scenario with one kind of fault: brokers restart that owe answers to several batches of a partition."""
     scenario = replace(leave(scenario, rng), leaves=False, restarts=True, closes_early=False, faults=2)
     return replace(scenario, configs=scenario.configs | {"request_timeout_ms": 300})
+
+
+def diverge(scenario: Scenario, rng: random.Random) -> Scenario:
+    """The same scenario with one kind of fault: leaders fail that have batches which no other replica has."""
+    idempotent = rng.random() < 0.8
+    configs = {
+        "enable_idempotence": idempotent,
+        "acks": "all" if idempotent else rng.choice(("all", "all", 1)),
+        "max_in_flight_requests_per_connection": rng.choice((2, 5, 5)) if idempotent else rng.choice((1, 1, 5)),
+        "retry_backoff_ms": rng.choice((5, 20, 100)),
+        "retry_backoff_max_ms": 100,
+        "request_timeout_ms": rng.choice((100, 300, 1000)),
+        "delivery_timeout_ms": rng.choice((1000, 2000, 20_000)),
+        "metadata_max_age_ms": rng.choice((100, 3000)),
+    }
+    return _with_one_kind_of_fault(
+        scenario,
+        configs,
+        brokers=rng.choice((2, 3, 3)),
+        topics={"t0": rng.choice((1, 1, 2))},
+        chaos_s=8.0,
+        faults=rng.choice((1, 2)),
+        recreates=False,
+        tasks=2,
+        diverges=True,
+        unclean=rng.random() < 0.15,
+    )
 
 
 def _configs(rng: random.Random, idempotent: bool, version: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from tests.simulation.regressions import REGRESSIONS
 from tests.simulation.seeds import parse, run, simulation
 
 REPEATED = (
-    *map(str, (0, 1, 2, 3, 5, 8, 13, 21)),
+    *map(str, (0, 1, 2, 3, 5, 8, 11, 13, 21)),
     *(f"t{seed}" for seed in (0, 1, 2, 3, 5, 8)),
     "m0",
 )

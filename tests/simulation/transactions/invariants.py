@@ -78,6 +78,7 @@ class TransactionInvariants(Invariants):
                         partition.index,
                         log.last_stable_offset,
                     )
+                self._replicas(topic, partition)
                 self._written(topic, partition.index, log.read())
                 self._one_view(topic, partition.index, log.read(read_committed=True), order, seen)
         for one in self.ledger.written:

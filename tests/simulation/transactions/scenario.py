@@ -12,7 +12,7 @@ MEMBERS_SINCE = ("4.3", "3.9", "2.8")
 
 SPECIAL = 11
 """The remainder of a seed divided by this makes some runs special."""
-RECREATES, EXHAUSTS, UPGRADES, CONTESTS = 4, 6, 7, 10
+DIVERGES, RECREATES, EXHAUSTS, UPGRADES, CONTESTS = 3, 4, 6, 7, 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +54,8 @@ def special(scenario: TransactionScenario, kind: int) -> TransactionScenario:
         return replace(
             scenario, upgrades=True, version="4.3", transaction_version=1, calm=False, faults=max(scenario.faults, 4)
         )
+    if kind == DIVERGES:
+        return replace(scenario, diverges=True, brokers=3, calm=False, faults=4, relentless=True)
     return replace(scenario, exhausts=kind == EXHAUSTS, contests=kind == CONTESTS)
 
 
