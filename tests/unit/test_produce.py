@@ -500,14 +500,13 @@ def sample(version: int) -> bytes:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_answer_cut_short(version: int) -> None:
-    """An answer that ends too early is refused, wherever it ends; so is one with extra bytes."""
+    """An answer that ends too early is refused, wherever it ends; one that goes on is not."""
     frame = sample(version)
     assert len(decode_produce_response(version, frame).partitions) == 2
     for size in range(len(frame)):
         with pytest.raises(ProtocolError):
             decode_produce_response(version, frame[:size])
-    with pytest.raises(ProtocolError, match="follow"):
-        decode_produce_response(version, frame + b"\0")
+    assert len(decode_produce_response(version, frame + b"\0").partitions) == 2
 
 
 def both(version: int, frame: bytes) -> None:
