@@ -25,6 +25,7 @@ cdef class PartitionSequences:
     cdef public int64_t count               # batches numbered so far
     cdef public tuple gap                   # order of the last batch that failed; None while there is no gap
     cdef public tuple absent                # order of a batch surely not in the log; later ones aren't either
+    cdef public tuple unsettled             # order of the last batch that ended in doubt; empty: none
 
     cdef int add(self, ProducerBatch batch) except -1
     cpdef strike(self, ProducerBatch batch)

@@ -40,6 +40,8 @@ class PartitionSequences:
     """Order of the last batch that failed; None while the sequence has no gap."""
     absent: tuple[int, ...] | None
     """Order of a batch that is surely not in the log; batches numbered after it are not there either."""
+    unsettled: tuple[int, ...]
+    """Order of the last batch that ended in doubt; empty if none did."""
 
     def strike(self, batch: ProducerBatch) -> None:
         """The batch has ended."""
@@ -61,6 +63,9 @@ class PartitionSequences:
 
     def open_gap(self, batch: ProducerBatch) -> None:
         """A numbered batch failed."""
+
+    def is_beyond_proof(self, batch: ProducerBatch) -> bool:
+        """Whether no answer can show any more if a batch in doubt, refused for good, is in the log."""
 
     def refused_for_good(self, batch: ProducerBatch) -> None:
         """A batch in doubt was refused as out of order, and no copy of it can arrive late any more.

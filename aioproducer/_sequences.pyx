@@ -35,6 +35,7 @@ cdef class PartitionSequences:
         self.known_producer_id = NO_PRODUCER_ID
         self.topic_id = b""
         self.former = ()
+        self.unsettled = ()
         self.leader_epoch = NO_EPOCH
         self.numbered = []
 
@@ -68,6 +69,7 @@ cdef class PartitionSequences:
         if topic_id is not self.topic_id and topic_id != self.topic_id:
             self.topic_id = topic_id
             self.former = self.order_of_last()
+            self.unsettled = ()
             self.leader_epoch = NO_EPOCH
             self.known_producer_id = NO_PRODUCER_ID
             for batch in self.numbered:
@@ -144,6 +146,21 @@ cdef class PartitionSequences:
                 break
             other.followed = True
         return 0
+
+    def is_beyond_proof(self, ProducerBatch batch not None):
+        """Whether no answer can show any more if this batch, refused for good, is in the log.
+
+        One behind it has ended in doubt, and may be the last written one, which is all that a restarted broker
+        remembers; all others were refused for good, too.
+        """
+        cdef ProducerBatch other
+        if batch.order_in_partition() > self.unsettled:
+            return False
+        for item in self.numbered:
+            other = <ProducerBatch>item
+            if other is not batch and (other.state == IN_FLIGHT or other.in_doubt and not other.denied):
+                return False
+        return True
 
     def refused_for_good(self, ProducerBatch batch not None):
         cdef ProducerBatch other
@@ -224,6 +241,7 @@ cdef class SequenceBooks:
             if not self.is_current(books):
                 books.producer_id, books.epoch, books.next = self.producer_id, self.epoch, 0
                 books.gap = books.absent = None
+                books.unsettled = ()
             if batch.drained_ms - books.heard_ms >= FAMILIAR_MS:
                 books.known_producer_id = NO_PRODUCER_ID
         cdef bint transactional = self.transaction_partitions is not None

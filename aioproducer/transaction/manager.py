@@ -20,7 +20,8 @@ what is left of those on an abandoned connection may be written, so they are in 
 A broker that has restarted remembers only the last batch in its log. So if the first batch in doubt is refused, those
 behind it in doubt follow it when it is sent again, though they may be out of order. If one of them is acknowledged, the
 refused ones before it are in the log, too, as sequences have no gaps; so is a batch in doubt that is refused after one
-behind it was acknowledged. If all are refused, none of them is.
+behind it was acknowledged. If all are refused, none of them is, unless one behind them has ended in doubt: that may be
+the one that the broker remembers. Then nobody can tell, and they fail.
 
 A copy may still arrive after such a refusal: a broker that froze reads its connections in any order, including the rest
 of an abandoned one, which holds an older batch and this one behind it. So a batch in doubt counts as ruled out only
@@ -102,12 +103,14 @@ class TransactionManager(SequenceBooks):
     def cures(self, batch: ProducerBatch) -> bool:
         """Whether a batch that the broker found out of order may be in order when sent again.
 
-        Outside transactions always, at the latest after a bump; inside one only behind another unresolved batch, or if
-        the broker decides nothing.
+        Outside transactions at the latest after a bump, unless it may be in the log for good; inside one only behind
+        another unresolved batch, or if the broker decides nothing.
         """
         if not batch.has_sequence:
             return False
         books = self._books_of(batch)
+        if _is_refused_for_good(batch) and not books.leaves_in_doubt(batch) and books.is_beyond_proof(batch):
+            return False
         return self.transaction_partitions is None or books.numbered[0] is not batch or books.leaves_in_doubt(batch)
 
     def unanswered(self, batch: ProducerBatch) -> None:
@@ -133,7 +136,7 @@ class TransactionManager(SequenceBooks):
             books.rule_out(batch)
         elif batch.refused_ms == NOT_REFUSED:
             batch.refused_ms = now_ms
-        elif batch.drained_ms - batch.refused_ms >= LATE_COPY_MS:
+        elif _is_refused_for_good(batch):
             books.refused_for_good(batch)
         if books.numbered[0] is batch:
             books.open_gap(batch)
@@ -170,6 +173,8 @@ class TransactionManager(SequenceBooks):
         was_last = books.numbered[-1] is batch
         if not batch.in_doubt:
             books.rule_out(batch)
+        else:
+            books.unsettled = max(books.unsettled, batch.order)
         books.strike(batch)
         if was_last and not batch.in_doubt and not batch.maybe_written and books.gap is None and not number_refused:
             books.next = batch.base_sequence  # no broker will see the number: the next batch reuses it
@@ -220,4 +225,10 @@ class TransactionManager(SequenceBooks):
             batch.set_producer_state(NO_PRODUCER_ID, NO_EPOCH, NO_SEQUENCE)
         books.numbered = []
         books.gap = books.absent = None
+        books.unsettled = ()
         books.producer_id, books.epoch = NO_PRODUCER_ID, NO_EPOCH
+
+
+def _is_refused_for_good(batch: ProducerBatch) -> bool:
+    """Whether a batch in doubt was sent again when no copy of it could arrive late any more, and is refused again."""
+    return batch.in_doubt and batch.refused_ms != NOT_REFUSED and batch.drained_ms - batch.refused_ms >= LATE_COPY_MS

@@ -12,6 +12,7 @@ REGRESSIONS: dict[str, str] = {
     "270": "a broker that restarted remembered one batch; those before it were written again under another number",
     "706": "send_many took a record, gave the loop a turn, and forgot it when the producer was closed meanwhile",
     "996": "InitProducerId went out beside another request, with one allowed in flight",
+    "1149": "a batch was written again, as the broker had restarted and remembered one that had failed in doubt",
     "3502": "a topic that was forgotten while a record came in for it was never asked for again",
     "4044": "the simulation itself: a throttle that the answer can't tell of, to an unknown version of ApiVersions",
     "9776": "the simulation itself: it did not wait for a task that begins late in a run without faults",

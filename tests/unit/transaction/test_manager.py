@@ -527,6 +527,40 @@ def test_none_is_ruled_out_before_each_was_refused(one: Partition, sequences: Tr
     assert [number(one.send(batch)) for batch in (first, second)] == [(PID, 1, 0), (PID, 1, 10)]
 
 
+def test_what_nobody_can_tell_any_more_is_not_sent_under_a_new_number(
+    one: Partition, sequences: TransactionManager
+) -> None:
+    """The last batch that was written, which is all that a restarted broker remembers, may have ended in doubt."""
+    first, second, third = (one.send() for _ in range(3))
+    for batch in first, second:
+        one.lose(batch)
+    one.fail_in_doubt(third)
+    one.out_of_order(one.send(first, now_ms=5_000), 5_000)
+    one.send(first, now_ms=5_000 + LATE_COPY_MS)
+    one.send(second, now_ms=5_000 + LATE_COPY_MS)
+    assert sequences.cures(first), "the next one may prove it"
+    one.out_of_order(first, 5_000 + LATE_COPY_MS)
+    one.out_of_order(second, 5_000 + LATE_COPY_MS)
+    for batch in first, second:
+        one.send(batch, now_ms=8_000)
+    one.out_of_order(first, 8_000)
+    assert not sequences.cures(second)
+    one.fail(second, number_refused=True)
+    one.send(first, now_ms=9_000)
+    assert not sequences.cures(first)
+    one.fail(first, number_refused=True)
+    assert number(one.send()) == (PID, 1, 0)
+
+
+def test_a_batch_that_ended_in_doubt_before_says_nothing(one: Partition, sequences: TransactionManager) -> None:
+    first, second = one.send(), one.send()
+    one.fail_in_doubt(first)
+    one.lose(second)
+    one.out_of_order(one.send(second, now_ms=5_000), 5_000)
+    one.send(second, now_ms=5_000 + LATE_COPY_MS)
+    assert sequences.cures(second)
+
+
 def test_none_is_ruled_out_while_one_is_on_its_way(one: Partition, sequences: TransactionManager) -> None:
     """Not even one that was sent for the first time, to a former leader that has not answered."""
     first, second, third = (one.send() for _ in range(3))
