@@ -19,8 +19,8 @@ PUBLIC = (
 )  # fmt: skip
 """Modules and packages that users import, or whose classes they get."""
 INNER = (
-    "fake.batches", "fake.client_metrics", "fake.metadata", "fake.produce", "fake.txn_apis", "access_messages",
-    "admin_messages",
+    "fake.apis", "fake.batches", "fake.client_metrics", "fake.metadata", "fake.produce", "fake.txn_apis",
+    "access_messages", "admin_messages",
 )  # fmt: skip
 """Parts of ``aioproducer.testing`` that use protocol messages, which are declared without annotations."""
 PATIENCE_S = 180.0

@@ -174,7 +174,8 @@ async def silent_server() -> AsyncIterator[int]:
     async def ignore(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal connected
         connected += 1
-        await reader.read()
+        with suppress(ConnectionResetError):
+            await reader.read()
         writer.close()
         connected -= 1
 

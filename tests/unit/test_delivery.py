@@ -447,7 +447,7 @@ async def test_callbacks_after_a_deadline(accumulator: RecordAccumulator) -> Non
     called: list[Delivery] = []
     for delivery in deliveries:
         delivery.add_done_callback(called.append)
-    accumulator.ledger.deadlines.extend([Deadline(math.inf), Deadline(0.0)])
+    accumulator.ledger.deadlines.update(first=Deadline(math.inf), second=Deadline(0.0))
     end(accumulator, batch)
     for count in 1, 2, 3:
         await turns(1)
