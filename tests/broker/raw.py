@@ -50,6 +50,10 @@ class RawConnection:
         """Send a request and read the answer."""
         version = request.MAX_VERSION if version is None else version
         self.send(request, version)
+        return self.answer_to(request, version)
+
+    def answer_to(self, request: Request[R], version: int) -> R:
+        """Read the answer to the request that was sent last."""
         frame = self.frame()
         assert frame is not None, "the broker closed the connection"
         assert struct.unpack_from(">i", frame) == (self._correlation_id,)
