@@ -106,5 +106,4 @@ cdef class RecordAccumulator:
     cdef ProducerBatch new_piece(self, ProducerBatch parent, Py_ssize_t number, int32_t first_index)
     cdef list take_live(self, bint in_flight, bint also_in_doubt)
     cdef int take_unfinished(self, ProducerBatch batch, list taken, bint in_flight, bint also_in_doubt) except -1
-    cdef int withdraw(self, ProducerBatch batch) except -1
     cdef int64_t pending_records(self, ProducerBatch batch)

@@ -711,16 +711,11 @@ cdef class RecordAccumulator:
                     self.end_open(batch)
                 if batch.state != SEALING:
                     self.end_sealing(batch)     # sealed but not drained: no worker reads it any more
-                self.withdraw(batch)
-        return 0
-
-    cdef int withdraw(self, ProducerBatch batch) except -1:
-        """A queued batch ends without being sent, or sent again."""
-        batch.queue.remove(batch)
-        batch.state = ENDED
-        if not batch.queue.can_go(0):
-            self.unmark_ready(batch.queue)
-        self.mark_ready(batch.queue)
+                batch.queue.remove(batch)
+                batch.state = ENDED
+                if not batch.queue.can_go(0):
+                    self.unmark_ready(batch.queue)
+                self.mark_ready(batch.queue)
         return 0
 
     def oldest_live_serial(self):

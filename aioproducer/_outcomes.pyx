@@ -13,11 +13,6 @@ from aioproducer._sequences cimport SequenceBooks
 
 cdef int end(SequenceBooks sequences, RecordAccumulator accumulator, ProducerBatch batch, int64_t base_offset,
              int64_t log_append_time_ms) except -1:
-    cdef list proven = sequences.proven_by(batch)
-    if proven is not None:
-        for earlier in proven:
-            accumulator.withdraw(<ProducerBatch>earlier)
-            end(sequences, accumulator, <ProducerBatch>earlier, -1, -1)
     sequences.strike_acknowledged(batch)
     # A leader that has the batch already answers its largest timestamp as the append time, although the records of the
     # topic may keep their own. Source: UnifiedLog.append.

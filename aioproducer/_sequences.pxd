@@ -38,7 +38,6 @@ cdef class PartitionSequences:
     cpdef bint is_known(self) noexcept
     cpdef bint leaves_in_doubt(self, ProducerBatch batch) noexcept
     cdef bint may_follow(self, ProducerBatch batch)
-    cdef list refused_before(self, ProducerBatch batch)
     cdef int note_followed(self, ProducerBatch batch) except -1
 
 
@@ -54,4 +53,3 @@ cdef class SequenceBooks:
     cdef bint is_current(self, PartitionSequences books) noexcept
     cdef int give_number(self, ProducerBatch batch) except -1
     cdef int strike_acknowledged(self, ProducerBatch batch) except -1
-    cdef list proven_by(self, ProducerBatch batch)

@@ -6,7 +6,7 @@ theory of operation for both.
 
 import cython
 
-from aioproducer._producer_batch cimport CLOSED, IN_FLIGHT, PartitionQueue, ProducerBatch
+from aioproducer._producer_batch cimport IN_FLIGHT, PartitionQueue, ProducerBatch
 
 from aioproducer.records import TopicPartition
 
@@ -125,18 +125,6 @@ cdef class PartitionSequences:
                 return False
         return True
 
-    cdef list refused_before(self, ProducerBatch batch):
-        """Batches in doubt before this one, which the leader has, that it refused to repeat: they are there, too."""
-        cdef ProducerBatch other
-        cdef list found = []
-        for item in self.numbered:
-            other = <ProducerBatch>item
-            if other is batch:
-                break
-            if other.state == CLOSED and other.in_doubt and other.refused_ms >= 0:
-                found.append(other)
-        return found
-
     cdef int note_followed(self, ProducerBatch batch) except -1:
         """A leader that knows the producer took this one, so it has, or had, all those before it."""
         cdef ProducerBatch other
@@ -173,7 +161,7 @@ cdef class PartitionSequences:
             other = <ProducerBatch>item
             if other.state == IN_FLIGHT or other.in_doubt and not other.denied:
                 return
-            if oldest is None and other.in_doubt:
+            if oldest is None and other.in_doubt and not other.followed:
                 oldest = other
         self.rule_out(oldest)
 
@@ -272,13 +260,6 @@ cdef class SequenceBooks:
                     books.may_be_written()
             self._bump_if_settled(books)
         return 0
-
-    cdef list proven_by(self, ProducerBatch batch):
-        """Queued batches that are in the log because this one is; None if there are none."""
-        if batch.base_sequence < 0:
-            return None
-        cdef PartitionSequences books = self.books_of(batch)
-        return None if books.is_first(batch) else books.refused_before(batch)
 
     def _books_of(self, ProducerBatch batch not None):
         return self.books_of(batch)

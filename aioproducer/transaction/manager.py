@@ -18,10 +18,10 @@ five. And once one batch is surely not in the log, neither is any batch numbered
 what is left of those on an abandoned connection may be written, so they are in doubt again.
 
 A broker that has restarted remembers only the last batch in its log. So if the first batch in doubt is refused, those
-behind it in doubt follow it when it is sent again, though they may be out of order. If one of them is acknowledged, the
-refused ones before it are in the log, too, as sequences have no gaps; so is a batch in doubt that is refused after one
-behind it was acknowledged. If all are refused, none of them is, unless one behind them has ended in doubt: that may be
-the one that the broker remembers. Then nobody can tell, and they fail.
+behind it in doubt follow it when it is sent again, though they may be out of order. If one of them is acknowledged,
+those before it are in the log, too, as sequences have no gaps, and a refusal only means that the broker has forgotten
+them. If all are refused, none of them is, unless one behind them has ended in doubt: that may be the one that the
+broker remembers. Then nobody can tell, and they fail.
 
 A copy may still arrive after such a refusal: a broker that froze reads its connections in any order, including the rest
 of an abandoned one, which holds an older batch and this one behind it. So a batch in doubt counts as ruled out only

@@ -474,11 +474,13 @@ def test_a_restarted_broker_remembers_the_last_batch_only(
     for batch in first, second:
         one.out_of_order(batch, 5_000 + later)
     one.ack(third)
-    assert first.ended
-    assert second.ended
     one.out_of_order(fourth, 5_000 + later)
+    assert first.followed
+    assert second.followed
+    assert not fourth.followed
+    for batch in first, second, fourth:
+        one.ack(one.send(batch))
     assert sequences.epoch == 0
-    one.ack(one.send(fourth))
     assert number(one.send()) == (PID, 0, 40)
 
 
@@ -489,6 +491,21 @@ def test_the_batches_before_an_acknowledged_one(one: Partition) -> None:
     one.ack(second)
     assert first.followed
     assert not third.followed
+
+
+def test_the_refusal_of_a_later_one_does_not_rule_out_what_is_before_an_acknowledged_one(one: Partition) -> None:
+    first, second, third = (one.send() for _ in range(3))
+    for batch in first, second, third:
+        one.lose(batch)
+    one.out_of_order(one.send(first, now_ms=5_000), 5_000)
+    refuse_all(one, first, second, third, at_ms=6_000)
+    for batch in first, second, third:
+        one.send(batch, now_ms=7_000)
+    one.out_of_order(first, 7_000)
+    one.ack(second)
+    one.out_of_order(third, 7_000)
+    assert first.in_doubt
+    assert not third.in_doubt
 
 
 def test_the_log_of_a_topic_made_again_does_not_hold_what_the_former_one_did(one: Partition) -> None:
@@ -571,8 +588,8 @@ def test_none_is_ruled_out_while_one_is_on_its_way(one: Partition, sequences: Tr
         refuse_all(one, first, second, at_ms=at_ms)
     assert first.in_doubt
     one.ack(third)
-    assert first.ended
-    assert second.ended
+    assert first.followed
+    assert second.followed
     assert number(one.send()) == (PID, 0, 30)
 
 
