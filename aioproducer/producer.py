@@ -306,7 +306,7 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
         turn at least every millisecond or 256 KiB. A bad record fails alone; but one that only a broker refuses fails
         its whole batch, and its own error has ``record_refused``. If the iterable raises, or there is no memory or
         topic metadata for ``max_block_ms``, no further records are taken; admitted records are still delivered, also if
-        the call is cancelled. A generator, asynchronous or not, is then closed before this returns; if that raises, it
+        the call is cancelled. Once the last record is taken, linger is cut short as by ``send``. A generator, asynchronous or not, is then closed before this returns; if that raises, it
         becomes a note on the error. Any other iterable is left as it is. Once the producer is closed or has failed, an
         asynchronous iterable is not waited for: it sees a cancellation, as by ``asyncio.timeout``.
 
