@@ -992,6 +992,28 @@ async def test_loops_of_submits_share_the_turn(tasks: int) -> None:
     door.written()
 
 
+async def test_a_loop_of_submits_that_is_left_alone_has_the_turn_to_itself() -> None:
+    clock = Clock()
+    door = Door(clock=clock)
+    door._look_again()
+
+    async def submit_together(tasks: int) -> None:
+        submissions = [door.submit("orders", b"v") for _ in range(tasks)]
+        for submission in submissions:
+            assert submission.send(None) is None
+        await turns(1)
+        for submission in submissions:
+            with pytest.raises(StopIteration):
+                submission.send(None)
+
+    clock.now_s += 0.001
+    await submit_together(10)
+    clock.now_s += 0.000_2
+    await submit_together(1)
+    clock.now_s += 0.000_9
+    assert not door._turn_is_due
+
+
 async def test_a_bad_record_cancelled_in_the_turn() -> None:
     """If it is cancelled during the loop's turn, the caller gets the cancellation, not the error."""
     door = Door(clock=Clock())

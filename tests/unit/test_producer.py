@@ -1501,6 +1501,22 @@ async def test_ready_waits_for_room_for_the_record_that_was_refused(broker: Prod
         await asyncio.gather(*deliveries)
 
 
+async def test_ready_waits_for_room_for_a_record_that_was_refused_because_others_wait(broker: ProducingBroker) -> None:
+    broker.holding = True
+    configs = {"buffer_memory": 4_000_000, "max_request_size": 4_000_000, "batch_size": 1, "max_block_ms": 500}
+    async with producer_of(broker, **configs) as producer:
+        await producer.submit("orders", bytes(3_000_000))
+        waiting = asyncio.create_task(producer.submit("orders", bytes(2_000_000)))
+        await turns()
+        with pytest.raises(BufferExhaustedError, match="1 callers wait"):
+            producer.submit_nowait("orders", bytes(3_500_000))
+        with pytest.raises(BufferExhaustedError, match=r"no room for a record of up to 3,500,\d+ bytes"):
+            await producer.ready()
+        with pytest.raises(BufferExhaustedError):
+            await waiting
+        await producer.close(0)
+
+
 async def test_ready_that_has_waited_for_a_large_record_waits_for_no_other(broker: ProducingBroker) -> None:
     """A refused record that is given up has no later effect."""
     broker.holding = True
