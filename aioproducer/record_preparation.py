@@ -17,6 +17,7 @@ from typing import Any
 
 from aioproducer._arguments import bytes_of
 from aioproducer.client_logger import ClientLogger
+from aioproducer.config.values import INTERCEPTOR_METHODS
 from aioproducer.errors import KafkaError, SerializationError, SerializerNotReadyError
 from aioproducer.log_limit import WARN_EVERY_MS, LogLimit
 from aioproducer.net.cancellation import is_own_cancellation
@@ -56,7 +57,9 @@ class RecordPreparation:
         client_id: str,
     ) -> None:
         self._logger = ClientLogger(logger, client_id)
-        self._interceptors = tuple(interceptors)
+        self._with = {method: [each for each in interceptors if hasattr(each, method)] for method in INTERCEPTOR_METHODS}
+        """The interceptors that have a method; none is required to."""
+        self.intercepts = bool(interceptors)
         self._warnings = LogLimit(WARN_EVERY_MS)
         self._max_record_bytes = max_record_bytes
         self._bound: list[tuple[str, BoundSerializer]] = []
@@ -81,28 +84,20 @@ class RecordPreparation:
     @property
     def is_trivial(self) -> bool:
         """Whether there is no user code to run."""
-        return not self._interceptors and self.partitioner is None and all(f is None for _, f in self._serializers)
+        return not self.intercepts and self.partitioner is None and all(f is None for _, f in self._serializers)
 
     @property
     def serializers_at_once(self) -> tuple[Bound | None, Bound | None] | None:
         """Serializers of keys and values for records that wait for nothing; None if other user code has to run."""
-        if self._interceptors or self.partitioner is not None or self.adds_headers:
+        if self.intercepts or self.partitioner is not None or self.adds_headers:
             return None
         (_, key), (_, value) = self._serializers_nowait
         return key, value
 
-    @property
-    def intercepts(self) -> bool:
-        return bool(self._interceptors)
-
-    def _with(self, method: str) -> list[Any]:
-        """The interceptors that have this method; none is required to."""
-        return [interceptor for interceptor in self._interceptors if hasattr(interceptor, method)]
-
     def intercept(self, record: Record) -> Record:
         """Pass the record through ``on_send`` of each interceptor; one that fails is logged and skipped."""
         record = _lasting(record)
-        for interceptor in self._with("on_send"):
+        for interceptor in self._with["on_send"]:
             try:
                 changed = interceptor.on_send(record)
                 if isinstance(changed, Record):
@@ -122,7 +117,7 @@ class RecordPreparation:
 
     def _tell(self, method: str, *arguments: Any) -> None:
         """Call a method of each interceptor that has it; one that fails is logged and skipped."""
-        for interceptor in self._with(method):
+        for interceptor in self._with[method]:
             try:
                 getattr(interceptor, method)(*arguments)
             except (SystemExit, KeyboardInterrupt):
@@ -191,6 +186,8 @@ class RecordPreparation:
     def _serialize_one(self, record: Record, index: int, data: Any) -> bytes | None:
         what, serializer = self._serializers_nowait[index]
         result = self._call(serializer, record, data)
+        if result is None or type(result) is bytes:  # as most are; whether it can be awaited takes longer to find out
+            return result
         if inspect.isawaitable(result):
             if inspect.iscoroutine(result):
                 result.close()
@@ -209,9 +206,11 @@ class RecordPreparation:
         results = []
         for (what, serializer), data in zip(self._serializers, (record.key, record.value), strict=True):
             result = self._call(serializer, record, data)
-            if inspect.isawaitable(result):
-                result = await self._awaited(what, record, result)
-            results.append(self._as_bytes(what, record, result))
+            if result is not None and type(result) is not bytes:
+                if inspect.isawaitable(result):
+                    result = await self._awaited(what, record, result)
+                result = self._as_bytes(what, record, result)
+            results.append(result)
         return results[0], results[1]
 
     def _call(self, serializer: Bound | None, record: Record, data: Any) -> Any:
@@ -288,7 +287,9 @@ def _number(chosen: object) -> int | None:
 
 def _lasting(record: Record) -> Record:
     """The record with headers that can be read several times: by interceptors, serializers and the encoder."""
-    return replace(record, headers=list(record.headers)) if isinstance(record.headers, Iterator) else record
+    if record.headers is not None and isinstance(record.headers, Iterator):
+        return replace(record, headers=list(record.headers))
+    return record
 
 
 def _guarded(what: str, serializer: Bound) -> Bound:

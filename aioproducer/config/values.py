@@ -300,7 +300,7 @@ def _error_handler(value: object) -> object:
     return handler
 
 
-_INTERCEPTOR_METHODS = (
+INTERCEPTOR_METHODS = (
     "on_send",
     "on_acknowledgement",
     "on_start",
@@ -322,7 +322,7 @@ def _interceptors(value: object) -> tuple[object, ...]:
         methods = [getattr(interceptor, name, None) for name in ("on_send", "on_acknowledgement")]
         if isinstance(interceptor, type) or not any(map(callable, methods)):
             raise ValueError(f"{interceptor!r} is not an interceptor")
-        for method in filter(callable, (getattr(interceptor, name, None) for name in _INTERCEPTOR_METHODS)):
+        for method in filter(callable, (getattr(interceptor, name, None) for name in INTERCEPTOR_METHODS)):
             if is_async(method):
                 name = getattr(method, "__qualname__", repr(method))
                 raise ValueError(f"{name} is async, but interceptors are not awaited: give a plain method")
