@@ -7,8 +7,8 @@ import random
 
 from aioproducer.error_codes import Code
 
-BUSY_BACKOFF_MS = 20
-"""The first wait for a broker that is only ending the previous transaction, which takes milliseconds."""
+BUSY_BACKOFF_MS = 1
+"""The first wait for a broker that is only ending the previous transaction, which takes a few milliseconds."""
 
 
 class ExponentialBackoff:

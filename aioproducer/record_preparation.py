@@ -57,7 +57,7 @@ class RecordPreparation:
         client_id: str,
     ) -> None:
         self._logger = ClientLogger(logger, client_id)
-        self._with = {method: [each for each in interceptors if hasattr(each, method)] for method in INTERCEPTOR_METHODS}
+        self._with = {name: [each for each in interceptors if hasattr(each, name)] for name in INTERCEPTOR_METHODS}
         """The interceptors that have a method; none is required to."""
         self.intercepts = bool(interceptors)
         self._warnings = LogLimit(WARN_EVERY_MS)

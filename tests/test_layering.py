@@ -41,8 +41,8 @@ LAYERS = (
     (
         "batch_outcomes", "coordinator", "deadline", "failure_report", "flushes", "memory_queue", "metadata",
         "processors", "producer_id", "record_preparation", "sealer", "sender", "telemetry.client_telemetry",
-        "topic_waiters", "transaction.additions", "transaction.calls", "transaction.epoch_inquiry",
-        "transaction.records", "transaction.requests", "transaction.runner", "turns",
+        "topic_waiters", "transaction.additions", "transaction.calls", "transaction.completion",
+        "transaction.epoch_inquiry", "transaction.records", "transaction.requests", "transaction.runner", "turns",
     ),
     ("engine",),
     ("bulk", "closing", "slow_admission", "transaction.block"),

@@ -20,6 +20,10 @@ def _nothing() -> None:
     pass
 
 
+def _no() -> bool:
+    return False
+
+
 class TransactionPartitions:
     """What belongs to the open transaction, as known to the coordinator."""
 
@@ -35,6 +39,8 @@ class TransactionPartitions:
         self.wanted: dict[TopicPartition, None] = {}
         self.on_wanted: Callable[[], None] = _nothing
         """Called when a partition becomes wanted."""
+        self.holds_back: Callable[[], bool] = _no
+        """Asked with V2 whether the batch that would begin the transaction has to wait."""
         self._added: set[TopicPartition] = set()
 
     def begin(self, version: int) -> None:
@@ -53,7 +59,9 @@ class TransactionPartitions:
         """Whether an unsent batch may go out; if only its partition is missing, the partition becomes wanted."""
         if not self.sending:
             return False
-        if self.version >= 2 or partition in self._added:
+        if self.version >= 2:
+            return self.started or not self.holds_back()
+        if partition in self._added:
             return True
         if partition not in self.wanted:
             self.wanted[partition] = None

@@ -209,7 +209,7 @@ class TransactionRequests:
             lost=lost,
         )
 
-    async def describe(self) -> TransactionDescription:
+    async def describe(self, *, wanted: Callable[[], bool] = always) -> TransactionDescription:
         """The state of the id at its coordinator.
 
         Raises:
@@ -218,7 +218,7 @@ class TransactionRequests:
         """
         request = DescribeTransactionsRequest(transactional_ids=[self._transactional_id])
         answer = await self._coordinators.ask(
-            TRANSACTION, self._transactional_id, request, error_of=self._error_of_described
+            TRANSACTION, self._transactional_id, request, error_of=self._error_of_described, wanted=wanted
         )
         (told,) = answer.response.transaction_states
         return TransactionDescription(

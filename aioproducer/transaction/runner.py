@@ -46,6 +46,7 @@ from aioproducer.protocol.init_producer_id import InitProducerIdResponse
 from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction, TopicPartition
 from aioproducer.transaction.additions import TransactionAdditions
 from aioproducer.transaction.calls import TransactionCalls, broke_off
+from aioproducer.transaction.completion import CompletionWait
 from aioproducer.transaction.epoch_inquiry import EpochInquiry
 from aioproducer.transaction.fate import TransactionFate
 from aioproducer.transaction.manager import NO_EPOCH, NO_PRODUCER_ID, TransactionManager
@@ -153,6 +154,13 @@ class TransactionRunner:
             added=records.wake_sender,
             on_end=self._task_ended,
         )
+        self._completion = CompletionWait(
+            loop=loop,
+            requests=TransactionRequests(coordinators.for_one_call(), config.transactional_id),
+            completed=records.wake_sender,
+            on_end=self._task_ended,
+        )
+        self._partitions.holds_back = self._completion.holds_back
         self._inquiry = EpochInquiry(
             loop=loop,
             transactional_id=config.transactional_id,
@@ -190,7 +198,8 @@ class TransactionRunner:
 
     def tasks(self) -> list[asyncio.Task[Any]]:
         """The tasks to cancel when the producer ends."""
-        return [task for task in (self._additions.adding, self._inquiry.asking, self._calls.latest) if task is not None]
+        tasks = (self._additions.adding, self._completion.asking, self._inquiry.asking, self._calls.latest)
+        return [task for task in tasks if task is not None]
 
     async def close(self, timeout: float | None) -> None:
         """Wait for a running call, and abort an open transaction that is not prepared, if time allows."""
@@ -546,6 +555,7 @@ class TransactionRunner:
 
     async def _end_at_coordinator(self, committed: bool) -> None:
         is_v2 = self._partitions.version >= 2
+        began_s = self._loop.time()
         try:
             answer = await self._requests.end(
                 *self._who, committed=committed, is_v2=is_v2, wanted=self._alive, lost=self._may_come_late
@@ -558,6 +568,7 @@ class TransactionRunner:
             raise
         if is_v2:
             self._take_epoch(answer.response.producer_id, answer.response.producer_epoch)
+            self._completion.ended(began_s)
         elif self._partitions.doubtful:
             self._new_epoch_due = True
 

@@ -84,6 +84,9 @@ class ScriptedCoordinators:
         self.questions: asyncio.Queue[Question] = asyncio.Queue()
         self.last_error: KafkaError | None = None
 
+    def for_one_call(self) -> ScriptedCoordinators:
+        return self
+
     async def ask(
         self,
         kind: int,
