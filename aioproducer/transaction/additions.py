@@ -31,6 +31,7 @@ class TransactionAdditions:
         refused: finds out why the coordinator refused something, unless the transaction has failed already.
         given_up: called with a transient error that is not waited out.
         added: called when batches that were held back may go.
+        previous_complete: waits until the coordinator has completed the previous transaction; with V2.
         on_end: called when the task that adds partitions has ended.
     """
 
@@ -46,6 +47,7 @@ class TransactionAdditions:
         refused: Callable[[KafkaError], Awaitable[None]],
         given_up: Callable[[KafkaError], None],
         added: Callable[[], None],
+        previous_complete: Callable[[], Awaitable[None]],
         on_end: Callable[[asyncio.Task[Any]], None],
     ) -> None:
         self.adding: asyncio.Task[None] | None = None
@@ -61,6 +63,7 @@ class TransactionAdditions:
         self._refused = refused
         self._given_up = given_up
         self._added = added
+        self._previous_complete = previous_complete
         self._on_end = on_end
         partitions.on_wanted = self._add_soon
 
@@ -104,6 +107,8 @@ class TransactionAdditions:
                 await self._requests.add_group(
                     *self._who(), group.group_id, wanted=self._wants_offsets, lost=self._lost
                 )
+            elif not partitions.started:
+                await self._previous_complete()
             partitions.sent()
             await self._requests.commit_offsets(
                 *self._who(),

@@ -1,16 +1,16 @@
-"""CompletionWait: holds back a transaction's first batches until the coordinator has completed the previous one.
+"""CompletionWait: holds back what begins a transaction until the coordinator has completed the previous one.
 
 Theory of operation. The coordinator answers EndTxn as soon as the decision is in its log, and completes the transaction
 afterwards: it has the markers written, then notes that. With transactions V2 (KIP-890), a broker that gets the next
 transaction's first batch meanwhile can't add its partition, and tries again every 20 ms
 (``add.partitions.to.txn.retry.backoff.ms``). A program that sends one transaction after the other would wait that long
-for most of them, although the completion takes a few milliseconds. So if a batch is ready soon after the end, it is
-held back, and the coordinator is asked whether it has completed, until it has.
+for most of them, although the completion takes a few milliseconds. So batches, or offsets, that would begin a
+transaction soon after the end are held back, and the coordinator is asked whether it has completed, until it has.
 
-    EndTxn answered --a batch is ready within SOON_MS--> asking --not completed--> a short sleep --> asking ...
-                                                          `--completed, or it can't tell--> batches go
+    EndTxn answered --something is ready within SOON_MS--> asking --not completed--> a short sleep --> asking ...
+                                                            `--completed, or it can't tell--> it goes
 
-Asking only saves time: whatever comes in between, the batches go, and the broker waits as before.
+Asking only saves time: whatever comes in between, all that was held back goes, and the broker waits as before.
 
 Source: KIP-890; kafka.server.ReplicaManager.handleProduceAppend.
 """
@@ -72,7 +72,7 @@ class CompletionWait:
         self._ended_s = now_s if (now_s - began_s) * 1000 <= QUICK_MS else None
 
     def holds_back(self) -> bool:
-        """Whether the batch that would begin a transaction has to wait; ``completed`` tells the end of that."""
+        """Whether what would begin a transaction has to wait; ``completed`` tells the end of that."""
         if self._ended_s is None:
             return False
         if self.asking is None or self.asking.done():
@@ -82,6 +82,11 @@ class CompletionWait:
             self.asking = self._loop.create_task(self._ask(self._ended_s), name="aioproducer await completion")
             self.asking.add_done_callback(self._on_end)
         return True
+
+    async def wait(self) -> None:
+        """Wait until what begins a transaction may go."""
+        if self.holds_back() and self.asking is not None:
+            await asyncio.wait([self.asking])
 
     async def _ask(self, ended_s: float) -> None:
         try:

@@ -142,6 +142,13 @@ class TransactionRunner:
             on_end=self._task_ended,
             logger=self._logger,
         )
+        self._completion = CompletionWait(
+            loop=loop,
+            requests=TransactionRequests(coordinators.for_one_call(), config.transactional_id),
+            completed=records.wake_sender,
+            on_end=self._task_ended,
+        )
+        self._partitions.holds_back = self._completion.holds_back
         self._additions = TransactionAdditions(
             loop=loop,
             requests=self._requests,
@@ -152,15 +159,9 @@ class TransactionRunner:
             refused=self._addition_refused,
             given_up=self._spoil,
             added=records.wake_sender,
+            previous_complete=self._completion.wait,
             on_end=self._task_ended,
         )
-        self._completion = CompletionWait(
-            loop=loop,
-            requests=TransactionRequests(coordinators.for_one_call(), config.transactional_id),
-            completed=records.wake_sender,
-            on_end=self._task_ended,
-        )
-        self._partitions.holds_back = self._completion.holds_back
         self._inquiry = EpochInquiry(
             loop=loop,
             transactional_id=config.transactional_id,

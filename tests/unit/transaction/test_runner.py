@@ -732,6 +732,36 @@ async def test_forgotten_as_a_leader_learns() -> None:
     await is_over(scene)
 
 
+async def test_offsets_that_begin_a_transaction_wait_for_the_end_of_the_previous_one() -> None:
+    scene = Scene(2)
+    await scene.begun()
+    commit = asyncio.create_task(scene.runner.commit())
+    (await scene.asked(EndTxnRequest)).good(ended(1))
+    await commit
+    await scene.runner.begin()
+    sending = asyncio.create_task(scene.runner.send_offsets(OFFSETS, GROUP))
+    (await scene.asked(DescribeTransactionsRequest)).good(described(scene, "PrepareCommit"))
+    question = await scene.asked(DescribeTransactionsRequest)
+    assert not scene.partitions.started
+    question.good(described(scene, "CompleteCommit"))
+    (await scene.asked(TxnOffsetCommitRequest)).good(TxnOffsetCommitResponse(topics=[]))
+    await sending
+    assert scene.partitions.started
+
+
+async def test_offsets_behind_a_batch_do_not_wait() -> None:
+    scene = Scene(2)
+    await scene.begun()
+    commit = asyncio.create_task(scene.runner.commit())
+    (await scene.asked(EndTxnRequest)).good(ended(1))
+    await commit
+    await scene.runner.begin()
+    scene.partitions.sent()
+    sending = asyncio.create_task(scene.runner.send_offsets(OFFSETS, GROUP))
+    (await scene.asked(TxnOffsetCommitRequest)).good(TxnOffsetCommitResponse(topics=[]))
+    await sending
+
+
 async def test_forgotten_as_offsets_are_sent(version: int) -> None:
     scene = Scene(version)
     await scene.begun(sent=False)
