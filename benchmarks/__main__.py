@@ -26,10 +26,19 @@ from benchmarks.bench_partitions import BENCH as PARTITIONS
 from benchmarks.bench_start import BENCH as START
 from benchmarks.bench_tls import BENCH as TLS
 from benchmarks.bench_topics import BENCH as TOPICS
+from benchmarks.bench_transactions import BENCH as TRANSACTIONS
 from benchmarks.bench_web import BENCH as WEB
 from benchmarks.bench_web_app import BENCH as WEB_APP
 from benchmarks.bench_web_background import BENCH as WEB_BACKGROUND
-from benchmarks.peers import METRICS_PUBLISHERS, PUBLISHERS, SENDERS, TOPIC_PUBLISHERS, WEB_CLIENTS, Client
+from benchmarks.peers import (
+    METRICS_PUBLISHERS,
+    PUBLISHERS,
+    SENDERS,
+    TOPIC_PUBLISHERS,
+    TRANSACTION_SENDERS,
+    WEB_CLIENTS,
+    Client,
+)
 from benchmarks.plan import FULL, METRICS_INTERVAL_MS, QUICK, WARM_UP, Bench, Effort
 from benchmarks.runner import Run, as_json, run_bench
 from benchmarks.servers import Server, SinkServer, broker
@@ -47,10 +56,11 @@ BENCHES = (
     TOPICS,
     METRICS,
     START,
+    TRANSACTIONS,
 )
 STUDIES = (bench_profile, bench_instructions)
 """Studies of this producer alone, not comparisons."""
-CLIENTS = (*PUBLISHERS, *TOPIC_PUBLISHERS, *METRICS_PUBLISHERS, *SENDERS, *WEB_CLIENTS)
+CLIENTS = (*PUBLISHERS, *TOPIC_PUBLISHERS, *METRICS_PUBLISHERS, *SENDERS, *TRANSACTION_SENDERS, *WEB_CLIENTS)
 SLUGS = [*(bench.slug for bench in BENCHES), *(study.SLUG for study in STUDIES)]
 FILE_WIDTH = 160
 """Line width in characters without a terminal; about that of the tables."""
@@ -127,7 +137,7 @@ def start_server(bench: Bench, bootstrap: str | None, console: Console, stack: c
     if bench.server == "sink that wants metrics":
         return SinkServer(METRICS_INTERVAL_MS)
     with console.status("starting Kafka"):
-        return stack.enter_context(broker(bootstrap))
+        return stack.enter_context(broker(bootstrap, 3 if bench.server == "three brokers" else 1))
 
 
 def warm_up(server: Server, *, quick: bool, console: Console) -> None:

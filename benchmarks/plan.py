@@ -9,7 +9,7 @@ from benchmarks.payloads import KEY_BYTES
 from benchmarks.peers import Client
 
 Pattern = Literal["publish", "tasks", "gather", "paced", "start", "requests", "beside"]
-ServerKind = Literal["sink", "sink that wants metrics", "broker"]
+ServerKind = Literal["sink", "sink that wants metrics", "broker", "three brokers"]
 METRICS_INTERVAL_MS = 1_000
 
 SMALL_VALUE_BYTES = 100
@@ -32,6 +32,7 @@ class Case:
         tls: whether the records go over TLS.
         ticker: whether a task that wakes every millisecond measures how long the event loop is blocked.
         http: the request parser of a web application, ``h11`` or ``httptools``.
+        transactional: whether each record is a transaction, whose marker takes an offset too.
         gc_frozen: whether it calls ``gc.freeze()`` and collects less often.
         quick: whether it is in the short plan too.
     """
@@ -48,6 +49,7 @@ class Case:
     topics: int = 1
     ticker: bool = False
     tls: bool = False
+    transactional: bool = False
     http: str = "httptools"
     gc_frozen: bool = False
     quick: bool = True
@@ -76,6 +78,10 @@ MEMORY = Measure("peak_rss_bytes", "peak resident memory of the client, MB", "MB
 P50 = Measure("p50_ms", "wait for the acknowledgement, p50 ms", "ms", 1, True)
 P99 = Measure("p99_ms", "wait for the acknowledgement, p99 ms", "ms", 1, True)
 START = Measure("p50_ms", "start() to the first acknowledgement, median ms", "ms", 1, True)
+TRANSACTIONS = Measure("records_per_second", "transactions/s", "/s", 1, False)
+TRANSACTION_P50 = Measure("p50_ms", "from its begin to the end of its commit, p50 ms", "ms", 1, True)
+TRANSACTION_P99 = Measure("p99_ms", "from its begin to the end of its commit, p99 ms", "ms", 1, True)
+TRANSACTION_CPU = Measure("cpu_seconds_per_million", "client CPU, us a transaction", "us", 1, True)
 REQUESTS = Measure("records_per_second", "requests/s", "/s", 1, False)
 REQUEST_CPU = Measure("cpu_seconds_per_million", "CPU of the application, us a request", "us", 1, True)
 ANSWER_P50 = Measure("p50_ms", "wait for the answer, p50 ms", "ms", 1, True)

@@ -75,7 +75,7 @@ def run_once(run: Run, case: Case, client: Client, server: Server, effort: Effor
         done = work(job) if job.settings.bootstrap else "this server has no listener for TLS"
         if isinstance(done, Outcome):
             outcome = done
-            visit.sent = outcome.sent
+            visit.sent = outcome.sent * (2 if case.transactional else 1)
     if outcome is None:
         run.problems.append(str(done))
         return run

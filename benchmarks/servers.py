@@ -34,7 +34,8 @@ class Visit:
     Attributes:
         codec: expected compression of the batches.
         tls_bootstrap, ca_pem: the addresses for TLS, and the authority of the certificates; empty without TLS.
-        sent: records the client says it sent, set by the runner; None if the client did not finish.
+        sent: offsets that the records take which the client says it sent, and their transactions' markers; set by the
+            runner; None if the client did not finish.
         problems: what the server saw differently; set when the visit ends, like the next one.
         server_cpu_seconds: the server's own, in the whole run, warm-up included; None if it can't be measured.
     """
@@ -174,14 +175,15 @@ def records_in(bootstrap: str, topic: str, partition_count: int) -> int:
 
 
 @contextlib.contextmanager
-def broker(bootstrap: str | None) -> Iterator[BrokerServer]:
-    """Yield the cluster at ``bootstrap``, or a new single-broker Kafka that ends with the block."""
+def broker(bootstrap: str | None, brokers: int = 1) -> Iterator[BrokerServer]:
+    """Yield the cluster at ``bootstrap``, or a new Kafka that ends with the block."""
     if bootstrap is not None:
         yield BrokerServer(bootstrap, "a Kafka cluster that was there before")
         return
-    with KafkaCluster(heap_mb=HEAP_MB, jvm_options=FAST_JVM, listeners=["SSL"]) as cluster:
+    with KafkaCluster(brokers, heap_mb=HEAP_MB, jvm_options=FAST_JVM, listeners=["SSL"]) as cluster:
         children = psutil.Process().children(recursive=True)
         processes = tuple(child.pid for child in children if child.name() == "java")
-        description = f"Apache Kafka {cluster.version}, one broker on the same machine, heap {HEAP_MB} MiB"
+        how_many = "one broker" if brokers == 1 else f"{brokers} brokers, a replica on each,"
+        description = f"Apache Kafka {cluster.version}, {how_many} on the same machine, heap {HEAP_MB} MiB"
         tls = (cluster.bootstrap_of("SSL"), cluster.authority.pem)
         yield BrokerServer(cluster.bootstrap_servers, description, processes, tls)

@@ -22,7 +22,15 @@ from pathlib import Path
 
 from benchmarks import payloads
 from benchmarks.payloads import KeyValue
-from benchmarks.peers import METRICS_PUBLISHERS, PUBLISHERS, SENDERS, TOPIC_PUBLISHERS, WEB_CLIENTS, Client
+from benchmarks.peers import (
+    METRICS_PUBLISHERS,
+    PUBLISHERS,
+    SENDERS,
+    TOPIC_PUBLISHERS,
+    TRANSACTION_SENDERS,
+    WEB_CLIENTS,
+    Client,
+)
 from benchmarks.peers.base import Ends, Sender, Settings
 from benchmarks.plan import Pattern
 
@@ -382,7 +390,7 @@ def run(job: Job) -> Outcome:
         "requests": WEB_CLIENTS,
         "beside": WEB_CLIENTS,
     }
-    clients = {client.name: client for client in known.get(job.pattern, SENDERS)}
+    clients = {client.name: client for client in known.get(job.pattern, (*SENDERS, *TRANSACTION_SENDERS))}
     pattern = {"publish": publish, "start": begin, "requests": ask, "beside": ask}.get(job.pattern, wait)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(pattern(job, clients[job.client]))

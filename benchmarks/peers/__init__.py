@@ -283,6 +283,27 @@ SENDERS = (
     ),
 )
 
+TRANSACTION_SENDERS = (
+    Client(
+        "aioproducer transaction",
+        "aioproducer",
+        "aioproducer:TransactionSender",
+        "submit in a transaction() block",
+    ),
+    Client(
+        "confluent transaction",
+        "confluent-kafka",
+        "confluent:TransactionSender",
+        "begin_transaction, produce, commit_transaction; these calls block the thread",
+    ),
+    Client(
+        "aiokafka transaction",
+        "aiokafka",
+        "aiokafka:TransactionSender",
+        "await send in a transaction() block",
+    ),
+)
+
 WEB_CLIENTS = (
     WebClient("without Kafka", "fastapi", "web:WithoutKafka", "the same application, which publishes nothing"),
     WebClient(

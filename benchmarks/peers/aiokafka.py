@@ -14,9 +14,10 @@ from benchmarks.payloads import KeyValue
 from benchmarks.peers.base import CHUNK_RECORDS, Checks, Ends, Publisher, Sender, Settings
 
 
-def producer_for(settings: Settings) -> AIOKafkaProducer:
+def producer_for(settings: Settings, **options: Any) -> AIOKafkaProducer:
     """Return the producer with its defaults, except for acks, idempotence and what a bench varies."""
-    options: dict[str, Any] = {} if settings.batch_size is None else {"max_batch_size": settings.batch_size}
+    if settings.batch_size is not None:
+        options["max_batch_size"] = settings.batch_size
     if settings.ca_pem:
         options |= {"security_protocol": "SSL", "ssl_context": ssl.create_default_context(cadata=settings.ca_pem)}
     return AIOKafkaProducer(
@@ -91,3 +92,15 @@ class AwaitingSender(Sender):
 
     async def send(self, key: bytes, value: bytes) -> None:
         await self.producer.send_and_wait(self.settings.topic, value, key)
+
+
+class TransactionSender(AwaitingSender):
+    """A transaction a record."""
+
+    async def start(self) -> None:
+        self.producer = producer_for(self.settings, transactional_id=self.settings.topic)
+        await self.producer.start()
+
+    async def send(self, key: bytes, value: bytes) -> None:
+        async with self.producer.transaction():
+            await self.producer.send(self.settings.topic, value, key)

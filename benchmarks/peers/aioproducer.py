@@ -18,9 +18,9 @@ DEFAULT_LINGER_MS = 5
 """Not set explicitly if requested: the default does more than its number says, see docs/configuration.md."""
 
 
-def producer_for(settings: Settings) -> Producer:
+def producer_for(settings: Settings, **configs: object) -> Producer:
     """Return the producer with its defaults (acks=all, idempotence on), except for what a bench varies."""
-    configs: dict[str, object] = {"compression_type": settings.codec}
+    configs["compression_type"] = settings.codec
     if settings.linger_ms != DEFAULT_LINGER_MS:
         configs["linger_ms"] = settings.linger_ms
     if settings.batch_size is not None:
@@ -179,3 +179,15 @@ class Send(Sender):
 
     async def send(self, key: bytes, value: bytes) -> None:
         await self.producer.send(self.settings.topic, value, key=key)
+
+
+class TransactionSender(Send):
+    """A transaction a record: ``submit`` in a ``transaction()`` block."""
+
+    async def start(self) -> None:
+        self.producer = producer_for(self.settings, transactional_id=self.settings.topic)
+        await self.producer.start()
+
+    async def send(self, key: bytes, value: bytes) -> None:
+        async with self.producer.transaction():
+            await self.producer.submit(self.settings.topic, value, key=key)

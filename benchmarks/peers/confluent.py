@@ -142,3 +142,19 @@ class LoopFutureSender(Sender):
 
         self.producer.produce(self.settings.topic, value, key, on_delivery=ended)
         await future
+
+
+class TransactionSender(Sender):
+    """A transaction a record; the calls block the thread, so it has no other task."""
+
+    async def start(self) -> None:
+        self.producer = Producer(config(self.settings) | {"transactional.id": self.settings.topic})
+        self.producer.init_transactions()
+
+    async def stop(self) -> None:
+        self.producer.flush(30)
+
+    async def send(self, key: bytes, value: bytes) -> None:
+        self.producer.begin_transaction()
+        self.producer.produce(self.settings.topic, value, key)
+        self.producer.commit_transaction()

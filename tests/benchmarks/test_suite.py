@@ -20,7 +20,16 @@ from aioproducer.protocol.metadata import MetadataRequest
 from aioproducer.testing import ExistingCluster
 from benchmarks import bench_serializers, payloads, report
 from benchmarks.__main__ import BENCHES, main
-from benchmarks.peers import METRICS_PUBLISHERS, PUBLISHERS, SENDERS, TOPIC_PUBLISHERS, WEB_CLIENTS, Client
+from benchmarks.bench_transactions import BENCH as TRANSACTIONS
+from benchmarks.peers import (
+    METRICS_PUBLISHERS,
+    PUBLISHERS,
+    SENDERS,
+    TOPIC_PUBLISHERS,
+    TRANSACTION_SENDERS,
+    WEB_CLIENTS,
+    Client,
+)
 from benchmarks.plan import CPU, RATE, RECORD_CASES, Bench, Case, Effort
 from benchmarks.runner import Run, job_for, planned, run_bench, run_once, work
 from benchmarks.servers import Server, SinkServer, Visit, broker
@@ -266,6 +275,11 @@ def test_a_broker_is_counted_by_the_end_offsets_of_a_topic_of_the_run() -> None:
             visit.sent = 1
         assert visit.problems == ["the broker has 0 records, not 1"]
         assert topics(visit.bootstrap) == set()
+        for client in TRANSACTION_SENDERS:
+            if client.missing() is None:
+                done = run(client, TRANSACTIONS.cases[0], server)
+                assert done.problems == []
+                assert 0 < done.figures["p50_ms"] <= done.figures["p99_ms"]
 
 
 def topics(bootstrap: str) -> set[str]:
