@@ -234,7 +234,7 @@ cdef class SequenceBooks:
                 books.known_producer_id = NO_PRODUCER_ID
         cdef bint transactional = self.transaction_partitions is not None
         if transactional:
-            self.transaction_partitions.sent()
+            self.transaction_partitions.sent(TopicPartition(batch.topic, batch.partition))
         batch.set_producer_state(books.producer_id, <int16_t>books.epoch, books.next, transactional)
         books.next = next_sequence(books.next, batch.record_count)
         books.add(batch)

@@ -282,6 +282,7 @@ class Sender:
         return version
 
     def _call_ended(self, call: ProduceCall) -> None:
+        self._sequences.request_ended(call.batches)
         left = self._produce_calls[call.node_id] - 1
         if left:
             self._produce_calls[call.node_id] = left

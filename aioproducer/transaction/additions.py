@@ -110,6 +110,7 @@ class TransactionAdditions:
             elif not partitions.started:
                 await self._previous_complete()
             partitions.sent()
+            partitions.adds_offsets = True
             await self._requests.commit_offsets(
                 *self._who(),
                 offsets,
@@ -126,6 +127,9 @@ class TransactionAdditions:
             else:
                 await self._refused(error)
             raise copy.copy(self._states.error or error) from error.__cause__
+        finally:
+            partitions.adds_offsets = False
+            self._added()
 
     def _wants_offsets(self) -> bool:
         return self._states.admits and not self.offsets_given_up

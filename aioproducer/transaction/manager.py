@@ -60,6 +60,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from aioproducer._sequences import PartitionSequences, SequenceBooks
+from aioproducer.records import TopicPartition
 from aioproducer.transaction.partitions import LAST_PRODUCE_V1
 
 if TYPE_CHECKING:
@@ -97,6 +98,11 @@ class TransactionManager(SequenceBooks):
         if self.transaction_partitions is not None and self.transaction_partitions.version < 2:
             return min(version, LAST_PRODUCE_V1)
         return version
+
+    def request_ended(self, batches: Sequence[ProducerBatch]) -> None:
+        """A Produce request with these batches has been answered, or never will be."""
+        if self.transaction_partitions is not None:
+            self.transaction_partitions.request_ended(TopicPartition(each.topic, each.partition) for each in batches)
 
     # --- after the answer ---------------------------------------------------------------------------------------------
 

@@ -2,8 +2,12 @@
 
 Theory of operation. A broker accepts transactional batches only for partitions that the coordinator knows to be part of
 the transaction. Before transactions V2 the producer adds them with a separate request: a batch that is ready marks its
-partition as wanted, the request goes out for all wanted partitions, and the batches follow its answer. With V2
-(KIP-890) the broker adds the partition itself when it gets the batch.
+partition as wanted, the request goes out for all wanted partitions, and the batches follow its answer.
+
+With V2 (KIP-890) the broker adds partitions itself when it gets their first batches. The coordinator makes one such
+change at a time, and a broker that finds it at work on another tries again only after 20 ms. So one request at a time
+brings new partitions: until it is answered, batches for others that are new as well are held back. The offsets of a
+group, which its coordinator adds, count as such a request. All this saves time, and nothing else depends on it.
 """
 
 from __future__ import annotations
@@ -41,7 +45,11 @@ class TransactionPartitions:
         """Called when a partition becomes wanted."""
         self.holds_back: Callable[[], bool] = _no
         """Asked with V2 whether the batch that would begin the transaction has to wait."""
+        self.adds_offsets: bool = False
+        """Whether offsets are on their way; with V2."""
         self._added: set[TopicPartition] = set()
+        self._adding: set[TopicPartition] = set()
+        """New partitions of the request on its way; with V2."""
 
     def begin(self, version: int) -> None:
         """A transaction opens."""
@@ -54,15 +62,16 @@ class TransactionPartitions:
         self.sending = self.started = self.doubtful = False
         self.wanted.clear()
         self._added.clear()
+        self._adding.clear()
 
     def may_send(self, partition: TopicPartition) -> bool:
-        """Whether an unsent batch may go out; if only its partition is missing, the partition becomes wanted."""
+        """Whether an unsent batch may go out; before V2, if only its partition is missing, that becomes wanted."""
         if not self.sending:
             return False
-        if self.version >= 2:
-            return self.started or not self.holds_back()
         if partition in self._added:
             return True
+        if self.version >= 2:
+            return not (self._adding or self.adds_offsets) if self.started else not self.holds_back()
         if partition not in self.wanted:
             self.wanted[partition] = None
             self.on_wanted()
@@ -75,10 +84,18 @@ class TransactionPartitions:
         """
         return not self.sending and (self.version >= 2 or not in_doubt)
 
-    def sent(self) -> None:
-        """A batch or offsets go out: whatever their outcome, the transaction has begun."""
+    def sent(self, partition: TopicPartition | None = None) -> None:
+        """A batch, or offsets, go out: whatever their outcome, the transaction has begun."""
         self.started = True
         self.doubtful = False
+        if partition is not None and partition not in self._added:
+            self._adding.add(partition)
+
+    def request_ended(self, partitions: Iterable[TopicPartition]) -> None:
+        """A request with batches of these partitions has ended, answered or not: the next one may bring new ones."""
+        if self.version >= 2:
+            self._adding.difference_update(partitions := set(partitions))
+            self._added |= partitions
 
     def take_wanted(self) -> tuple[TopicPartition, ...]:
         """The partitions for the next request to add; they stay wanted until ``added``."""

@@ -73,10 +73,12 @@ class Partition:
 
     def ack(self, batch: ProducerBatch) -> None:
         self.take(batch)
+        self.sequences.request_ended([batch])
         acknowledge(self.sequences, self.accumulator, batch, 0, -1)
 
     def lose(self, batch: ProducerBatch) -> None:
         """The answer is lost, and the batch is requeued."""
+        self.sequences.request_ended([batch])
         batch.maybe_written = True
         self.requeue(batch)
         self.sequences.unanswered(batch)

@@ -9,7 +9,7 @@ import pytest
 from aioproducer.records import TopicPartition
 from aioproducer.transaction.partitions import TransactionPartitions
 
-P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+P0, P1, P2, P3 = (TopicPartition("orders", number) for number in range(4))
 
 
 def open_one(version: int) -> tuple[TransactionPartitions, list[int]]:
@@ -44,6 +44,53 @@ def test_with_v2_the_batch_adds_it() -> None:
     partitions.sent()
     assert partitions.started
     assert not calls
+
+
+def test_with_v2_one_request_at_a_time_brings_new_partitions() -> None:
+    """The coordinator can't add those of another one meanwhile; partitions that it has added are free."""
+    partitions, _ = open_one(2)
+    for place in P0, P1:  # of one request
+        assert partitions.may_send(place)
+    partitions.sent(P0)
+    partitions.sent(P1)
+    assert not partitions.may_send(P2)
+    partitions.request_ended([P0])
+    assert not partitions.may_send(P2)
+    assert partitions.may_send(P0)
+    partitions.request_ended([P1])
+    assert partitions.may_send(P2)
+    partitions.sent(P2)
+    partitions.sent(P0)
+    assert partitions.may_send(P1)
+    assert not partitions.may_send(P3)
+    partitions.end()
+    partitions.begin(2)
+    assert partitions.may_send(P3)
+
+
+def test_with_v2_offsets_are_such_a_request() -> None:
+    partitions, _ = open_one(2)
+    partitions.sent(P0)
+    partitions.request_ended([P0])
+    partitions.adds_offsets = True
+    assert partitions.may_send(P0)
+    assert not partitions.may_send(P1)
+    partitions.adds_offsets = False
+    assert partitions.may_send(P1)
+
+
+def test_with_v2_the_first_batch_may_have_to_wait_for_the_previous_transaction() -> None:
+    partitions, _ = open_one(2)
+    partitions.holds_back = lambda: True
+    assert not partitions.may_send(P0)
+    partitions.holds_back = lambda: False
+    assert partitions.may_send(P0)
+
+
+def test_before_v2_a_request_changes_nothing() -> None:
+    partitions, _ = open_one(1)
+    partitions.request_ended([P0])
+    assert not partitions.may_send(P0)
 
 
 @pytest.mark.parametrize("version", [1, 2])

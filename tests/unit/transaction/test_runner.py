@@ -744,9 +744,13 @@ async def test_offsets_that_begin_a_transaction_wait_for_the_end_of_the_previous
     question = await scene.asked(DescribeTransactionsRequest)
     assert not scene.partitions.started
     question.good(described(scene, "CompleteCommit"))
-    (await scene.asked(TxnOffsetCommitRequest)).good(TxnOffsetCommitResponse(topics=[]))
+    question = await scene.asked(TxnOffsetCommitRequest)
+    assert not scene.partitions.may_send(TopicPartition("orders", 0))
+    wakes = scene.records.wakes
+    question.good(TxnOffsetCommitResponse(topics=[]))
     await sending
-    assert scene.partitions.started
+    assert scene.partitions.may_send(TopicPartition("orders", 0))
+    assert scene.records.wakes > wakes
 
 
 async def test_offsets_behind_a_batch_do_not_wait() -> None:
