@@ -8,7 +8,8 @@ the loop that reads them: batch_outcomes.py ends their batches or queues them ag
     drain -> (seal in a worker) -> number -> send -> answer -> acknowledged | requeue | split | failed
                                                   `-> none, the connection ended: in doubt -> requeue | failed
 
-A slow, throttled or unreachable broker holds up no other: its partitions wait in its own ready queue.
+A slow, throttled or unreachable broker holds up no other: its partitions wait in its own ready queue. Only partitions
+that are new to a transaction wait for each other (transaction/partitions.py).
 """
 
 from __future__ import annotations

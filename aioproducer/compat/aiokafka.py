@@ -28,7 +28,13 @@ from aioproducer import RecordMetadata as OwnMetadata
 from aioproducer.compat.aiokafka_batch import BatchBuilder, whole
 from aioproducer.compat.aiokafka_errors import familiar, raising_familiar
 from aioproducer.config.values import ACKS, with_ports
-from aioproducer.errors import DeliveryErrors, KafkaError, RecordTooLargeError, SerializationError
+from aioproducer.errors import (
+    DeliveryErrors,
+    KafkaError,
+    RecordTooLargeError,
+    SerializationError,
+    TransactionAbortedError,
+)
 from aioproducer.transaction.block import Transaction
 
 __all__ = ["AIOKafkaProducer", "BatchBuilder", "RecordMetadata", "TransactionContext"]
@@ -259,6 +265,8 @@ class AIOKafkaProducer:
         error = delivery.exception()
         if error is not None:
             future.set_exception(familiar(error))
+            if isinstance(error, TransactionAbortedError):
+                future.exception()  # the abort was the program's own, or commit tells: asyncio need not report it
         else:
             future.set_result(_metadata(delivery.result()) if self._is_acknowledged else None)
 

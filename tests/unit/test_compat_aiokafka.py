@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import ssl
 from collections.abc import Awaitable, Callable
@@ -286,6 +287,20 @@ async def test_what_faststream_asks(fake_kafka_cluster: FakeCluster) -> None:
     async with producer:
         assert not producer._closed
     assert producer._closed
+
+
+async def test_asyncio_does_not_report_records_that_an_abort_has_dropped(fake_kafka_cluster: FakeCluster) -> None:
+    """Nobody asked for them to be sent any more; the fixture of all tests fails for what is reported."""
+    fake_kafka_cluster.create_topic("orders")
+    async with AIOKafkaProducer(
+        bootstrap_servers=fake_kafka_cluster.bootstrap_servers, transactional_id="shop", linger_ms=60_000
+    ) as producer:
+        await producer.begin_transaction()
+        future = await producer.send("orders", b"dropped")
+        await producer.abort_transaction()
+        assert future.done()
+        del future
+        gc.collect()
 
 
 async def test_what_is_in_a_transaction(fake_kafka_cluster: FakeCluster) -> None:

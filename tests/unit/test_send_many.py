@@ -1017,16 +1017,16 @@ async def test_flush_covers_it(broker: ProducingBroker) -> None:
     """flush sends and awaits the records that the call has admitted."""
     async with producer_of(broker, linger_ms=60_000, delivery_timeout_ms=200_000) as producer:
         await producer.partitions_for("orders")
-        end = asyncio.Event()
+        admitted, end = asyncio.Event(), asyncio.Event()
 
         async def records() -> AsyncIterator[bytes]:
             for _ in range(10):
                 yield b"v"
+            admitted.set()
             await end.wait()
 
         call = asyncio.create_task(producer.send_many("orders", records()))
-        while producer.metrics()["producer-metrics"]["buffer-available-bytes"] == 33_554_432:
-            await asyncio.sleep(0)
+        await admitted.wait()
         await producer.flush()
         assert broker.values() == [b"v"] * 10
         end.set()
