@@ -224,6 +224,14 @@ class Scene:
         if sent:
             self.partitions.sent()
 
+    async def begun_again(self) -> None:
+        """A scene with an open transaction that follows right after the commit of the first one."""
+        await self.begun()
+        commit = asyncio.create_task(self.runner.commit())
+        (await self.asked(EndTxnRequest)).good(ended(1))
+        await commit
+        await self.runner.begin()
+
     async def prepared(self, *, old: bool = True) -> None:
         """A scene with a prepared transaction."""
         await self.begun(old=old)
@@ -734,11 +742,7 @@ async def test_forgotten_as_a_leader_learns() -> None:
 
 async def test_offsets_that_begin_a_transaction_wait_for_the_end_of_the_previous_one() -> None:
     scene = Scene(2)
-    await scene.begun()
-    commit = asyncio.create_task(scene.runner.commit())
-    (await scene.asked(EndTxnRequest)).good(ended(1))
-    await commit
-    await scene.runner.begin()
+    await scene.begun_again()
     sending = asyncio.create_task(scene.runner.send_offsets(OFFSETS, GROUP))
     (await scene.asked(DescribeTransactionsRequest)).good(described(scene, "PrepareCommit"))
     question = await scene.asked(DescribeTransactionsRequest)
@@ -755,11 +759,7 @@ async def test_offsets_that_begin_a_transaction_wait_for_the_end_of_the_previous
 
 async def test_offsets_behind_a_batch_do_not_wait() -> None:
     scene = Scene(2)
-    await scene.begun()
-    commit = asyncio.create_task(scene.runner.commit())
-    (await scene.asked(EndTxnRequest)).good(ended(1))
-    await commit
-    await scene.runner.begin()
+    await scene.begun_again()
     scene.partitions.sent()
     sending = asyncio.create_task(scene.runner.send_offsets(OFFSETS, GROUP))
     (await scene.asked(TxnOffsetCommitRequest)).good(TxnOffsetCommitResponse(topics=[]))
