@@ -13,7 +13,6 @@ from aioproducer._buffer_pool import BufferPool
 from aioproducer._delivery import Delivery
 from aioproducer._delivery_ledger import DeliveryLedger
 from aioproducer._producer_batch import ProducerBatch, TopicQueues
-from aioproducer._tally import Tally
 
 @final
 class RecordAccumulator:
@@ -131,9 +130,6 @@ class RecordAccumulator:
             awaited: its batch must not linger while its broker owes no answer.
         Source: RecordAccumulator.append; KIP-480, KIP-794 (partition of keyless records).
         """
-
-    def await_records_of(self, tally: Tally) -> None:
-        """A bulk call has no more records: those in open batches are awaited, as by ``awaited`` of ``append``."""
 
     # --- batches out --------------------------------------------------------------------------------------------------
 

@@ -31,7 +31,6 @@ from heapq import heappop, heappush
 from aioproducer._buffer_pool cimport BufferPool
 from aioproducer._delivery cimport Delivery, new_delivery, new_result
 from aioproducer._record_batch cimport HEADER_BYTES, fill_view, largest_size
-from aioproducer._tally cimport Tally
 
 from aioproducer._record_batch import split_records
 
@@ -400,18 +399,8 @@ cdef class RecordAccumulator:
                 return True
         return False
 
-    def await_records_of(self, Tally tally not None):
-        cdef ProducerBatch batch = self.live.oldest_lingering()
-        while batch is not None:
-            if batch.state == OPEN and not batch.awaited and batch.result.counts_for(tally):
-                batch.awaited = True
-                self.awaited_batches.append(batch)
-            batch = batch.younger
-        if self.awaited_batches:
-            self.wake()
-
     cdef void close_awaited(self, busy_nodes):
-        """Cut linger for batches with records that somebody awaits, at brokers that owe no answer."""
+        """Cut linger for batches with send() records, at brokers that owe no answer."""
         cdef ProducerBatch batch
         cdef list still = []
         for item in self.awaited_batches:

@@ -384,10 +384,10 @@ cdef class Admission:
     def send(self, topic, value=None, *, key=None, partition=None, headers=None, timestamp_ms=None):
         """Send one record and wait until the brokers have acknowledged it; returns its place in the log.
 
-        Waits for metadata and memory as ``submit`` does, then for the acknowledgement. It cuts linger short, which
-        ``submit`` does not: its batch is ready at the end of the loop's turn if its broker owes no answer, else when
-        that answer arrives, so many concurrent sends still make few batches. If cancelled before the record is in the
-        buffer, it is not sent; after that, delivery goes on.
+        Waits for metadata and memory as ``submit`` does, then for the acknowledgement. Only ``send`` cuts linger short:
+        its batch is ready at the end of the loop's turn if its broker owes no answer, else when that answer arrives, so
+        many concurrent sends still make few batches. If cancelled before the record is in the buffer, it is not sent;
+        after that, delivery goes on.
 
         Args:
             topic: created by the broker if it does not exist, ``auto.create.topics.enable`` is set there, and

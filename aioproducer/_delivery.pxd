@@ -39,7 +39,6 @@ cdef class ProduceRequestResult:
     cdef int32_t add_record(self) except -1
     cdef int assign(self, int32_t index, Tally tally) except -1
     cdef Share share_of(self, Tally tally)
-    cdef bint counts_for(self, Tally tally) noexcept
     cdef void observe(self, int32_t index)
     cdef void one_live_less(self)
     cdef object error_of(self, int32_t index)

@@ -88,13 +88,6 @@ cdef class ProduceRequestResult:
             self.shares = share
         return share
 
-    cdef bint counts_for(self, Tally tally) noexcept:
-        """Whether a call's Tally counts any of the records."""
-        cdef Share share = self.shares
-        while share is not None and share.tally is not tally:
-            share = share.next
-        return share is not None
-
     cdef void observe(self, int32_t index):
         if self.marks != NULL and self.marks[index] == LIVE:
             self.marks[index] = OBSERVED

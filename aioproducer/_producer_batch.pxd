@@ -43,7 +43,7 @@ cdef class ProducerBatch(RecordBatch):
     cdef readonly ProducerBatch parent      # of a piece of a split
     cdef list pieces                        # of a split batch: those that have not ended
     cdef bint released                      # its memory is back
-    cdef bint awaited                       # holds a record that somebody awaits
+    cdef bint awaited                       # holds a record of send()
     cdef readonly bint sealed               # compressed, or found better uncompressed
     cdef NodeQueue sealing_node             # the node whose sealing_bytes count it
     cdef public int attempts

@@ -101,8 +101,7 @@ class BulkSend:
         name: the call's name, for messages.
         topic: for records that name none.
         check: raises if the producer does not admit records.
-        on_admitted: called when admission is over and the wait for the records' ends begins, by a caller that then goes
-            on with more records; without it, the last batches don't linger for any.
+        on_admitted: called when admission is over and the wait for the records' ends begins.
         most_errors: the most errors in the result.
         missing: topics of which a call has waited in vain for a partition, with the number of partitions that they
             had; calls that share it wait once.
@@ -220,8 +219,6 @@ class BulkSend:
                 stopped_by = stop.cause
             if self._on_admitted is not None:
                 self._on_admitted()
-            else:
-                self._engine.accumulator.await_records_of(self.tally)
             await self.tally.ended(self._engine.loop)
         except BaseException:
             self.tally.abandon(self._engine.accumulator.ledger)

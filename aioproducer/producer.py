@@ -303,13 +303,12 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
         """Send any number of records and wait until each is acknowledged or has failed.
 
         Records are taken one by one and appended in that order, as fast as the buffer has room; the event loop gets a
-        turn at least every millisecond or 256 KiB. Once the last record is taken, linger is cut short as by ``send``. A
-        bad record fails alone; but one that only a broker refuses fails its whole batch, and its own error has
-        ``record_refused``. If the iterable raises, or there is no memory or topic metadata for ``max_block_ms``, no
-        further records are taken; admitted records are still delivered, also if the call is cancelled. A generator,
-        asynchronous or not, is then closed before this returns; if that raises, it becomes a note on the error. Any
-        other iterable is left as it is. Once the producer is closed or has failed, an asynchronous iterable is not
-        waited for: it sees a cancellation, as by ``asyncio.timeout``.
+        turn at least every millisecond or 256 KiB. A bad record fails alone; but one that only a broker refuses fails
+        its whole batch, and its own error has ``record_refused``. If the iterable raises, or there is no memory or
+        topic metadata for ``max_block_ms``, no further records are taken; admitted records are still delivered, also if
+        the call is cancelled. A generator, asynchronous or not, is then closed before this returns; if that raises, it
+        becomes a note on the error. Any other iterable is left as it is. Once the producer is closed or has failed, an
+        asynchronous iterable is not waited for: it sees a cancellation, as by ``asyncio.timeout``.
 
         Args:
             topic: for records that name none.

@@ -312,11 +312,10 @@ _BATCHES = (
         default=5,
         valid=_AT_LEAST_0,
         importance="medium",
-        doc="The longest time that a batch waits for more records if it is not full. An awaited `send`, and what a "
-        "`send_many` or `send_arrow` has sent last, waits that long only while its broker has requests to answer. "
-        "If this config is not set, batches wait up to fifty times as long while a program submits without a pause "
-        "and they hold fewer than 64 records on average: with so many partitions, the number of batches would "
-        "otherwise limit the speed.",
+        doc="The longest time that a batch waits for more records if it is not full. An awaited `send` waits that long "
+        "only while its broker has requests to answer. If this config is not set, batches wait up to fifty times as "
+        "long while a program submits without a pause and they hold fewer than 64 records on average: with so many "
+        "partitions, the number of batches would otherwise limit the speed.",
     ),
     ConfigDef(
         name="buffer_memory",

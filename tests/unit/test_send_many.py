@@ -14,7 +14,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import pyarrow
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,7 +35,6 @@ from aioproducer import (
     WrongLoopError,
 )
 from aioproducer.errors import TopicAuthorizationFailedError
-from aioproducer.producer_internals import bulk_of
 from aioproducer.records import MAX_ERRORS
 from tests.eager import make_tasks_eager
 from tests.reference.record_batch import PlainRecord
@@ -44,7 +42,6 @@ from tests.unit.producing_broker import ProducingBroker
 from tests.unit.waiting import turns
 
 PATIENCE_S = 60
-LONG_LINGER = {"linger_ms": 100 * 1000 * PATIENCE_S, "delivery_timeout_ms": 200 * 1000 * PATIENCE_S}
 NOW = 1 << 62
 """Stands for the time of the call."""
 
@@ -1014,91 +1011,15 @@ async def test_closed_in_the_turn_before_a_record_is_admitted(broker: ProducingB
 
 
 async def test_flush_covers_it(broker: ProducingBroker) -> None:
-    """flush sends and awaits the records that the call has admitted."""
+    """flush sends and awaits the records that the call has admitted, which linger without it."""
     async with producer_of(broker, linger_ms=60_000, delivery_timeout_ms=200_000) as producer:
         await producer.partitions_for("orders")
-        admitted, end = asyncio.Event(), asyncio.Event()
-
-        async def records() -> AsyncIterator[bytes]:
-            for _ in range(10):
-                yield b"v"
-            admitted.set()
-            await end.wait()
-
-        call = asyncio.create_task(producer.send_many("orders", records()))
-        await admitted.wait()
+        call = asyncio.create_task(producer.send_many("orders", [b"v"] * 10))
+        await turns()
+        assert broker.values() == []
         await producer.flush()
         assert broker.values() == [b"v"] * 10
-        end.set()
         assert (await call).acked == 10
-
-
-async def test_records_linger_while_the_next_one_is_awaited(broker: ProducingBroker) -> None:
-    broker.topics = {"orders": 1, "audit": 1}
-    given, wanted = asyncio.Event(), asyncio.Event()
-
-    async def records() -> AsyncIterator[bytes]:
-        yield b"first"
-        given.set()
-        await wanted.wait()
-        yield b"second"
-
-    async with producer_of(broker, **LONG_LINGER) as producer:
-        call = asyncio.create_task(producer.send_many("orders", records()))
-        await given.wait()
-        await producer.send("audit", b"an answer later")
-        assert broker.values() == []
-        wanted.set()
-        await asyncio.wait_for(call, PATIENCE_S)
-        assert broker.values() == [b"first", b"second"]
-
-
-@each_path
-@pytest.mark.parametrize("form", ["iterable", "async iterable", "arrow"])
-async def test_what_was_sent_last_does_not_linger(broker: ProducingBroker, form: str, configs: dict[str, Any]) -> None:
-    """The caller waits for it, and gives no more; records of others linger on."""
-    broker.topics = {"orders": 6, "audit": 1}
-    values = [b"%d" % number for number in range(20)]
-    async with producer_of(broker, **LONG_LINGER, **configs) as producer:
-        other = await producer.submit("audit", b"v")
-        if form == "arrow":
-            call = producer.send_arrow("orders", pyarrow.table({"value": values}))
-        else:
-            call = producer.send_many("orders", values if form == "iterable" else asynchronously(values))
-        result = await asyncio.wait_for(call, PATIENCE_S)
-        assert result.acked == 20
-        assert not other.done()
-
-
-async def test_what_was_sent_last_lingers_while_the_broker_owes_an_answer(broker: ProducingBroker) -> None:
-    """As with send, so that many calls side by side fill common batches."""
-    broker.topics = {"orders": 1, "audit": 1}
-    broker.holding = True
-    async with producer_of(broker, **LONG_LINGER) as producer:
-        await producer.partitions_for("orders")
-        audited = asyncio.create_task(producer.send("audit", b"a"))
-        await broker.holds()
-        calls = [asyncio.create_task(producer.send_many("orders", [value])) for value in (b"b", b"c")]
-        await turns()
-        lingering = await producer.submit("orders", b"d")
-        broker.release()
-        await asyncio.wait_for(asyncio.gather(audited, *calls), PATIENCE_S)
-        assert lingering.done()
-
-
-async def test_what_another_call_will_follow_lingers(broker: ProducingBroker) -> None:
-    """A caller that asks when the records are admitted goes on with more, which fill the same batch."""
-    admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    async with producer_of(broker, **LONG_LINGER) as producer:
-        bulk = bulk_of(producer, "a chunk", "orders", lambda: admitted.set_result(None), missing={})
-        chunk = asyncio.create_task(bulk.send([b"first"], raise_on_error=False))
-        await asyncio.wait_for(admitted, PATIENCE_S)
-        lingering = await producer.submit("orders", b"second")
-        await turns()
-        assert broker.values() == []
-        await producer.flush()
-        assert (await chunk).acked == 1
-        assert lingering.done()
 
 
 async def test_interceptors_hear_of_every_record(broker: ProducingBroker) -> None:
