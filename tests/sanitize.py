@@ -36,7 +36,7 @@ LOOP_TESTS = ("do_not_starve", "the_loop_gets_turns", "two_hundred_producers", "
 """Names of tests that are skipped because they would take minutes: tests of turns, and of many repetitions."""
 OTHER_LOOP = "debug"
 """Async tests run on two loops, of which this one is skipped: memory is used in the same way on both."""
-SEEDS = "40"
+SEEDS = "20"
 OPTIONS = {
     "PYTHONMALLOC": "malloc",
     "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=1:abort_on_error=1:handle_abort=1",

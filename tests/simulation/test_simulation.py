@@ -26,7 +26,9 @@ print(json.dumps({seed: simulation(seed).story.digest() for seed in sys.argv[1:]
 """
 
 
-@pytest.mark.parametrize("seeds", ["1200", "t600", "m40"])
+@pytest.mark.parametrize(
+    "seeds", ["500", "t300", "m40", *(pytest.param(more, marks=pytest.mark.slow) for more in ("500-2000", "t300-1000"))]
+)
 def test_all_that_always_holds_does(seeds: str) -> None:
     """Sections "What always holds" and "Tested" of docs/architecture.md, for the runs that many seeds drew."""
     failed = run(parse(seeds), most=3)
