@@ -32,8 +32,23 @@ def say(**message: Any) -> None:
     os.write(1, json.dumps(message).encode() + b"\n")
 
 
+def keep_connections() -> None:
+    """Have the requests of a thread share connections: jgo opens one for each, and reads all certificates for it."""
+    import requests
+
+    own = threading.local()
+
+    def request(*arguments: Any, **options: Any) -> Any:
+        if not hasattr(own, "session"):
+            own.session = requests.Session()
+        return own.session.request(*arguments, **options)
+
+    requests.request = request
+
+
 def make_context(repository: Path, url: str | None) -> Any:
     """A jgo Maven context over our own directory, where a file is complete or absent."""
+    keep_connections()
     from jgo.config import GlobalSettings
     from jgo.maven import MavenContext, PythonResolver
 

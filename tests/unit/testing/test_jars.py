@@ -37,6 +37,7 @@ class Repository:
         self.files: dict[str, bytes] = {}
         self.spoiled: dict[str, list[int | bytes]] = {}
         self.requests: Counter[str] = Counter()
+        self.connections = 0
         slf4j = ("org.slf4j", "slf4j-api", "1.7.99")
         kafka = ("org.apache.kafka", "kafka_2.13", "1.2.3")
         self.add(*kafka, ["kafka/Kafka.class", "kafka/tools/StorageTool.class"], slf4j)
@@ -72,6 +73,13 @@ def environ(repository: Repository, tmp_path: Path) -> Iterator[dict[str, str]]:
     """The environment that makes a resolve use this repository."""
 
     class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+
+        def setup(self) -> None:
+            repository.connections += 1
+            super().setup()
+
         def do_GET(self) -> None:
             status, content = repository.answer(self.path)
             self.send_response(status)
