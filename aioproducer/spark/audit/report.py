@@ -62,23 +62,25 @@ class Findings:
         missing: a row for each range of sequence numbers: topic, partition, producer, first, last, records,
             acknowledged (false: not stated), bucket.
         producers: producer, found, stated, closed.
+        gaps: what ``missing`` is made of.
         unmarked: number of records read without a mark; None in streams.
     """
 
     table: DataFrame
     missing: DataFrame
     producers: DataFrame
+    gaps: DataFrame = field(repr=False)
     unmarked: int | None = field(default=None)
 
     def keep(self) -> Findings:
         """Have Spark cache the tables once they are computed; they are small."""
-        for frame in (self.missing, self.table, self.producers):
+        for frame in (self.gaps, self.missing, self.table, self.producers):
             frame.persist()
         return self
 
     def forget(self) -> None:
         """Undo ``keep``."""
-        for frame in (self.missing, self.table, self.producers):
+        for frame in (self.gaps, self.missing, self.table, self.producers):
             frame.unpersist()
 
     def totals(self) -> Totals:
@@ -126,6 +128,7 @@ def findings(
             "topic", "partition", "producer", "first", "last", "records", "acknowledged", _moment("bucket_s")
         ),
         producers=_producers(found, statements),
+        gaps=gaps,
     )
 
 

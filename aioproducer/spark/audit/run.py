@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -87,7 +88,7 @@ def audit_topics(
         unmarked = records.where("producer IS NULL").count()
     else:
         unmarked = seen.get["all"] - seen.get["marked"]
-    return Findings(answer.table, answer.missing, answer.producers, unmarked)
+    return replace(answer, unmarked=unmarked)
 
 
 class AuditState:
