@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 BOOTSTRAP ?=
 STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.installed-bench
+DEMO_STAMP := $(VENV)/.installed-demo
+SPARK_STAMP := $(VENV)/.installed-demo-spark
 # Tests mostly wait for brokers; each process has some of its own. WORKERS=0 runs them one after the other.
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
@@ -39,10 +41,17 @@ $(STAMP): $(VENV)/bin/python $(CORE)
 
 install build: $(STAMP)
 
-demo: $(STAMP)
+# What the tests need takes much longer to install than what the demos need; where it is installed, they use it.
+$(DEMO_STAMP): EXTRAS := demo
+$(SPARK_STAMP): EXTRAS := demo,audit
+$(DEMO_STAMP) $(SPARK_STAMP): $(VENV)/bin/python $(CORE)
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet -e ".[$(EXTRAS)]"
+	@touch $@
+
+demo: $(or $(wildcard $(STAMP)),$(DEMO_STAMP))
 	$(BIN)/aioproducer demo $(if $(BOOTSTRAP),--bootstrap $(BOOTSTRAP))
 
-demo-spark: $(STAMP)
+demo-spark: $(or $(wildcard $(STAMP)),$(SPARK_STAMP))
 	$(BIN)/aioproducer demo-spark $(if $(BOOTSTRAP),--bootstrap $(BOOTSTRAP))
 
 test: $(STAMP)
@@ -101,4 +110,4 @@ soak: $(STAMP)
 	$(BIN)/python -m benchmarks.soak --minutes $(MINUTES)
 
 clean:
-	rm -rf build dist .cache out *.egg-info aioproducer/*.so $(STAMP) $(BENCH_STAMP)
+	rm -rf build dist .cache out *.egg-info aioproducer/*.so $(VENV)/.installed*

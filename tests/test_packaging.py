@@ -159,6 +159,19 @@ def test_a_build_runs_few_compilers_at_once(
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
+def test_a_demo_installs_only_what_it_needs(tmp_path: Path) -> None:
+    """The first thing that a visitor tries need not wait for linters, browsers and Spark."""
+    venv = f"VENV={tmp_path}"
+    assert re.findall(r"install .*", run("make", "-n", "demo", venv)) == ['install --quiet -e ".[demo]"']
+    assert re.findall(r"install .*", run("make", "-n", "demo-spark", venv)) == ['install --quiet -e ".[demo,audit]"']
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").touch()
+    (tmp_path / ".installed").touch()
+    for demo in ("demo", "demo-spark"):
+        assert "install " not in run("make", "-n", demo, venv)
+
+
 def test_the_wheel_works_in_an_environment_of_its_own(wheel: Path, tmp_path: Path) -> None:
     run(sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv"))
     python = str(tmp_path / "venv" / ("Scripts" if sys.platform == "win32" else "bin") / "python")
