@@ -491,8 +491,9 @@ async def test_metadata_are_refreshed_when_they_are_old(cluster: FakeCluster) ->
     ],
 )
 async def test_records_that_wait_without_a_leader_can_say_why(
-    cluster: FakeCluster, topics: dict[str, Any], reason: str
+    monkeypatch: pytest.MonkeyPatch, cluster: FakeCluster, topics: dict[str, Any], reason: str
 ) -> None:
+    monkeypatch.setattr(cluster_module, "LONGEST_DOUBT_MS", 0)
     cluster.topics = {"a": [(1, 0), (1, 0)]}
     async with running(cluster, retry_backoff_ms=5, retry_backoff_max_ms=5) as setup:
         await setup.wait("a")

@@ -36,6 +36,7 @@ from aioproducer import (
 from tests.reference.record_batch import PlainRecord
 from tests.unit.core import messages_of
 from tests.unit.producing_broker import ProducingBroker
+from tests.unit.waiting import until
 
 PATIENCE_S = 60
 NOW = 1 << 62
@@ -684,8 +685,7 @@ async def test_memory_that_stays_away(broker: ProducingBroker) -> None:
         await producer.partitions_for("orders")
         call = asyncio.create_task(producer.send_arrow("orders", table))
         await broker.holds()
-        while producer.metrics()["producer-metrics"]["buffer-exhausted-total"] < 1:
-            await asyncio.sleep(0)
+        await until(lambda: producer.metrics()["producer-metrics"]["buffer-exhausted-total"])
         broker.release()
         with pytest.raises(SendManyError, match=r"stopped after .*BufferExhaustedError") as caught:
             await call

@@ -39,7 +39,7 @@ from aioproducer.records import MAX_ERRORS
 from tests.eager import make_tasks_eager
 from tests.reference.record_batch import PlainRecord
 from tests.unit.producing_broker import ProducingBroker
-from tests.unit.waiting import turns
+from tests.unit.waiting import turns, until
 
 PATIENCE_S = 60
 NOW = 1 << 62
@@ -557,8 +557,7 @@ async def test_memory_that_stays_away(broker: ProducingBroker, configs: dict[str
         await producer.partitions_for("orders")
         call = asyncio.create_task(producer.send_many("orders", (b"%d" % n + bytes(1_000) for n in range(10_000))))
         await broker.holds()
-        while producer.metrics()["producer-metrics"]["buffer-exhausted-total"] < 1:
-            await asyncio.sleep(0)
+        await until(lambda: producer.metrics()["producer-metrics"]["buffer-exhausted-total"])
         assert not call.done()
         broker.release()
         with pytest.raises(SendManyError, match=r"stopped after .*BufferExhaustedError") as caught:
@@ -694,10 +693,8 @@ async def test_a_generator_is_closed_when_admission_stops(
         await producer.partitions_for("orders")
         records = getattr(rows, kind)()
         call = asyncio.create_task(producer.send_many("orders", records))
-        while producer.metrics()["producer-metrics"]["buffer-exhausted-total"] < 1:
-            await asyncio.sleep(0)
-        for _ in range(5):  # the generator's own, and those of the tasks
-            await asyncio.sleep(0)
+        await until(lambda: producer.metrics()["producer-metrics"]["buffer-exhausted-total"])
+        await turns()  # the generator's own, and those of the tasks
         found = rows.open, rows.cleaned, call.done()
         broker.release()
         with pytest.raises(SendManyError, match=r"stopped after .*BufferExhaustedError") as caught:
