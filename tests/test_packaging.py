@@ -158,7 +158,6 @@ def test_a_build_runs_few_compilers_at_once(
     assert runpy.run_path(str(ROOT / "setup.py"))["job_count"]() == jobs
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
 def test_a_demo_installs_only_what_it_needs(tmp_path: Path) -> None:
     """The first thing that a visitor tries need not wait for linters, browsers and Spark."""
@@ -172,6 +171,7 @@ def test_a_demo_installs_only_what_it_needs(tmp_path: Path) -> None:
         assert "install " not in run("make", "-n", demo, venv)
 
 
+@pytest.mark.slow
 def test_the_wheel_works_in_an_environment_of_its_own(wheel: Path, tmp_path: Path) -> None:
     run(sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv"))
     python = str(tmp_path / "venv" / ("Scripts" if sys.platform == "win32" else "bin") / "python")

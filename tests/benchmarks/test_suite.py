@@ -54,11 +54,11 @@ def run(client: Client, case: Case, server: Server | None = None) -> Run:
 
 
 def is_long(client: Client, case: Case) -> bool:
-    return case is not RECORD_CASES[-1] or client.name == "java"
+    return case is not RECORD_CASES[-1] or client.name in ("java", "franz-go")
 
 
 def clients_and_cases() -> list[object]:
-    """Our client with every case, the others with one: the rest, and Java's, take minutes, only in the long run."""
+    """Our client with every case, the others with one; the rest, Java's and Go's take minutes: only in the long run."""
     skip, slow = pytest.mark.skip, pytest.mark.slow
     return [
         pytest.param(
