@@ -693,7 +693,8 @@ async def test_a_generator_is_closed_when_admission_stops(
         await producer.partitions_for("orders")
         records = getattr(rows, kind)()
         call = asyncio.create_task(producer.send_many("orders", records))
-        await until(lambda: producer.metrics()["producer-metrics"]["buffer-exhausted-total"])
+        while producer.metrics()["producer-metrics"]["buffer-exhausted-total"] < 1:
+            await asyncio.sleep(0)  # turn by turn: the generator is to be closed within a few
         await turns()  # the generator's own, and those of the tasks
         found = rows.open, rows.cleaned, call.done()
         broker.release()
