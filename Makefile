@@ -44,7 +44,10 @@ install build: $(STAMP)
 # What the tests need takes much longer to install than what the demos need; where it is installed, they use it.
 $(DEMO_STAMP): EXTRAS := demo
 $(SPARK_STAMP): EXTRAS := demo,audit
+$(BENCH_STAMP): EXTRAS := bench
 $(DEMO_STAMP) $(SPARK_STAMP): $(VENV)/bin/python $(CORE)
+$(BENCH_STAMP): $(STAMP)
+$(DEMO_STAMP) $(SPARK_STAMP) $(BENCH_STAMP):
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet -e ".[$(EXTRAS)]"
 	@touch $@
 
@@ -82,10 +85,6 @@ check: $(STAMP)
 	$(BIN)/mypy
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cython-lint aioproducer
 	$(BIN)/python -m pytest -q tests/test_layering.py tests/test_numbers.py
-
-$(BENCH_STAMP): $(STAMP)
-	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet -e ".[bench]"
-	@touch $@
 
 bench bench-quick: $(BENCH_STAMP)
 	$(BIN)/python -m benchmarks $(if $(filter bench-quick,$@),--quick)

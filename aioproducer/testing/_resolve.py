@@ -48,7 +48,6 @@ def keep_connections() -> None:
 
 def make_context(repository: Path, url: str | None) -> Any:
     """A jgo Maven context over our own directory, where a file is complete or absent."""
-    keep_connections()
     from jgo.config import GlobalSettings
     from jgo.maven import MavenContext, PythonResolver
 
@@ -178,6 +177,7 @@ def main() -> None:
     threading.Thread(target=end_with_parent, daemon=True).start()
     task = json.loads(sys.argv[1])
     try:
+        keep_connections()
         jars = resolve(task, Path(task["repository"]))
     except Exception as error:
         say(error=short(error))
