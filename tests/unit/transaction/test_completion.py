@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 from typing import cast
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from aioproducer import Producer
 from aioproducer.errors import ConnectionLostError
 from aioproducer.testing import FakeCluster
-from aioproducer.transaction.completion import LONGEST_MS, QUICK_MS, SOON_MS, CompletionWait
+from aioproducer.transaction.completion import LONGEST_EXPECTED_MS, LONGEST_MS, QUICK_MS, SOON_MS, CompletionWait
 from aioproducer.transaction.outcome import TransactionDescription
 from aioproducer.transaction.requests import TransactionRequests
 from tests.unit.waiting import in_virtual_time, until
@@ -61,6 +62,16 @@ class Scene:
         """EndTxn is answered; the transaction is completed later."""
         self.coordinator.completes_s = self.loop.time() + completes_after_s
         self.wait.ended(self.loop.time() - took_s)
+
+    async def completion(self, after_s: float) -> list[float]:
+        """A transaction is completed that long after its end; return how long after the end each question came."""
+        ended_s = self.loop.time()
+        self.coordinator.asked_s.clear()
+        self.end(completes_after_s=after_s)
+        assert self.wait.holds_back()
+        await asyncio.sleep(1)
+        assert not self.wait.holds_back()
+        return [asked_s - ended_s for asked_s in self.coordinator.asked_s]
 
 
 def scene(test: Callable[[Scene], Awaitable[None]]) -> Callable[[], None]:
@@ -131,6 +142,50 @@ async def test_each_end_is_waited_for(s: Scene) -> None:
         assert s.wait.holds_back()
         await asyncio.sleep(0.1)
         assert not s.wait.holds_back()
+
+
+@scene
+async def test_few_questions_about_what_takes_as_long_as_before(s: Scene) -> None:
+    """The first one comes after half of that time."""
+    first = before = await s.completion(0.008)
+    for _ in range(3):
+        asked_s = await s.completion(0.008)
+        assert len(asked_s) < len(first)
+        assert asked_s[0] == pytest.approx(before[-1] / 2, abs=0.001)
+        assert asked_s[-1] <= 0.008 * 5 / 4 + 2 * ROUND_TRIP_S
+        before = asked_s
+
+
+@scene
+async def test_what_takes_less_than_before_is_soon_known_to(s: Scene) -> None:
+    waits_s = [(await s.completion(after_s))[-1] for after_s in (0.016, 0, 0, 0, 0)]
+    for earlier_s, later_s in pairwise(waits_s):
+        assert later_s == pytest.approx(earlier_s / 2, abs=0.001)
+
+
+@scene
+async def test_one_long_completion_does_not_hold_back_the_next_for_long(s: Scene) -> None:
+    assert (await s.completion(0.1))[-1] >= 0.1
+    assert (await s.completion(0)) == [pytest.approx(LONGEST_EXPECTED_MS / 1000 / 2, abs=0.001)]
+
+
+@scene
+async def test_a_late_question_about_what_is_complete_tells_nothing(s: Scene) -> None:
+    """A program that takes some time between its transactions does not learn from that how long to wait."""
+    s.end(completes_after_s=0)
+    await asyncio.sleep(0.015)
+    assert s.wait.holds_back()
+    await asyncio.sleep(1)
+    assert await s.completion(0) == [pytest.approx(0, abs=0.001)]
+
+
+@scene
+async def test_nothing_is_expected_of_a_coordinator_that_could_not_tell(s: Scene) -> None:
+    await s.completion(0.008)
+    s.coordinator.failure = ConnectionLostError("gone")
+    await s.completion(0.008)
+    s.coordinator.failure = None
+    assert (await s.completion(0.008))[0] == pytest.approx(0, abs=0.001)
 
 
 @scene
