@@ -52,8 +52,9 @@ TOPIC_IDS_SINCE_VERSION = 13
 TOUCHES = 5
 """How often Metadata hears that a topic is in use within ``metadata_max_idle_ms``, after which it forgets it."""
 
-WRITTEN_A_TURN = 1024 * 1024
-"""After this many bytes to one broker the loop gets its turn, even if more requests may go: copying takes 0.3 ms."""
+WRITTEN_A_TURN = 1_000_000
+"""After this many bytes to one broker the loop gets its turn, even if more requests may go: copying takes 0.3 ms. A
+request of two full batches has more."""
 
 HINTED = frozenset((Code.NOT_LEADER_OR_FOLLOWER, Code.FENCED_LEADER_EPOCH))
 """Codes with which an answer may name the new leader (KIP-951)."""

@@ -62,7 +62,7 @@ NUMBERS: list[tuple[str, str, object, object]] = [
     ("guarantees.md", "more than a second after it first refused the repeated batch", manager.LATE_COPY_MS, 1_000),
     ("guarantees.md", "after a second, the producer asks another broker", nodes.SLOW_MS, 1_000),
     ("architecture.md", "waits for the last one, for at most a second", client.LAST_ANSWERS_MS, 1_000),
-    ("architecture.md", "A broker that has been sent 1 MiB in a turn", sender.WRITTEN_A_TURN, 1 << 20),
+    ("architecture.md", "A broker that has been sent 1 MB in a turn", sender.WRITTEN_A_TURN, 1_000_000),
     (
         "architecture.md",
         "is read in steps of 4 KiB, and merged and adopted in steps of 256 topics and partitions",

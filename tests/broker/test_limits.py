@@ -351,7 +351,7 @@ async def test_what_a_topic_takes_is_learned(kafka: KafkaCluster, codec: str) ->
     """A limit far below batch_size causes some refusals at first, and none later."""
     topic = await new_topic(kafka, max_message_bytes=20_000)
     values = [random.Random(i).randbytes(400) for i in range(4_000)]
-    async with producer_of(kafka, batch_size=524_288, linger_ms=1_000, compression_type=codec) as producer:
+    async with producer_of(kafka, batch_size=520_192, linger_ms=1_000, compression_type=codec) as producer:
         refused = []
         for _ in range(3):
             for value in values:

@@ -456,19 +456,26 @@ async def test_requests_are_bounded_and_pipelined() -> None:
     assert len(bench.connection.sent) == 4
 
 
-async def test_the_loop_has_its_turn_between_large_requests() -> None:
-    """Five requests of 0.4 MB may be in flight, but writing all of them at once would block everything else."""
-    bench = Bench(partitions=5, batch_size=500_000, max_request_size=500_000)
+@pytest.mark.parametrize(
+    ("configs", "value_bytes", "a_turn"),
+    [({"batch_size": 500_000, "max_request_size": 500_000}, 400_000, 3), ({}, 520_000, 1)],
+    ids=["0.4 MB", "two full batches"],
+)
+async def test_the_loop_has_its_turn_between_large_requests(
+    configs: dict[str, int], value_bytes: int, a_turn: int
+) -> None:
+    """Five requests may be in flight, but writing all of them at once would block everything else."""
+    bench = Bench(partitions=10, **configs)
 
     async def body() -> None:
-        for partition in range(5):
-            bench.put(bytes(400_000), partition=partition)
+        for partition in range(10):
+            bench.put(bytes(value_bytes), partition=partition)
         bench.close_all()
         after_turns = []
         while len(bench.connection.sent) < 5:
             await asyncio.sleep(0)
             after_turns.append(len(bench.connection.sent))
-        assert 3 in after_turns
+        assert a_turn in after_turns
 
     await running(bench, body)
 

@@ -9,6 +9,7 @@ import pytest
 
 from aioproducer._accumulator import RecordAccumulator
 from aioproducer._delivery_ledger import DeliveryLedger
+from aioproducer._produce import fixed_bytes
 from aioproducer.config.batching import accumulator_of
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.partitioners import BUILT_IN, consistent, murmur2, murmur2_random
@@ -24,6 +25,17 @@ def accumulator_with(**configs: object) -> RecordAccumulator:
 def test_a_linger_that_was_asked_for_is_meant_as_it_is(configs: dict[str, object], longest_ms: int) -> None:
     """Only the default is extended at full speed."""
     assert accumulator_with(**configs).longest_linger_ms == longest_ms
+
+
+def test_two_full_batches_fit_into_one_request() -> None:
+    """With the defaults, and the longest names. Else a distant broker would get requests that are half empty."""
+    config = ProducerConfig.parse({"bootstrap_servers": "unused:1"})
+    accumulator = accumulator_with()
+    for topic in [add_topic(accumulator, letter * 249) for letter in "ab"]:
+        put(accumulator, topic, bytes(config.batch_size - 100))
+        put(accumulator, topic, bytes(100))
+    batches = drain(accumulator, max_bytes=config.max_request_size - fixed_bytes(b"c" * 249, b"t" * 249))
+    assert [batch.record_count for batch in batches] == [1, 1]
 
 
 def test_what_lingers_at_full_speed_can_still_be_sent_in_time() -> None:

@@ -53,7 +53,7 @@ def test_what_is_not_given_has_its_default() -> None:
     config = parse()
     assert config.bootstrap_servers == (("localhost", 9092),)
     assert config.client_id == "producer-7"
-    assert (config.acks, config.enable_idempotence, config.linger_ms, config.batch_size) == (-1, True, 5, 524288)
+    assert (config.acks, config.enable_idempotence, config.linger_ms, config.batch_size) == (-1, True, 5, 520192)
     assert config.given == {"bootstrap_servers"}
     for definition in CONFIGS:
         if definition.name not in ("bootstrap_servers", "client_id"):
