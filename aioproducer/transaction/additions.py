@@ -109,8 +109,7 @@ class TransactionAdditions:
                 )
             elif not partitions.started:
                 await self._previous_complete()
-            partitions.sent()
-            partitions.adds_offsets = True
+            partitions.offsets_sent()
             await self._requests.commit_offsets(
                 *self._who(),
                 offsets,
@@ -128,7 +127,7 @@ class TransactionAdditions:
                 await self._refused(error)
             raise copy.copy(self._states.error or error) from error.__cause__
         finally:
-            partitions.adds_offsets = False
+            partitions.offsets_ended()
             self._added()
 
     def _wants_offsets(self) -> bool:

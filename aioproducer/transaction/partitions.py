@@ -6,8 +6,9 @@ partition as wanted, the request goes out for all wanted partitions, and the bat
 
 With V2 (KIP-890) the broker adds partitions itself when it gets their first batches. The coordinator makes one such
 change at a time, and a broker that finds it at work on another tries again only after 20 ms. So one request at a time
-brings new partitions: until it is answered, batches for others that are new as well are held back. The offsets of a
-group, which its coordinator adds, count as such a request. All this saves time, and nothing else depends on it.
+brings new partitions: until it is answered, but for no more than these 20 ms, batches for others that are new as well
+are held back. The offsets of a group, which its coordinator adds, count as such a request. All this saves time, and
+nothing else depends on it.
 """
 
 from __future__ import annotations
@@ -45,11 +46,15 @@ class TransactionPartitions:
         """Called when a partition becomes wanted."""
         self.holds_back: Callable[[], bool] = _no
         """Asked with V2 whether the batch that would begin the transaction has to wait."""
-        self.adds_offsets: bool = False
-        """Whether offsets are on their way; with V2."""
+        self.give_head_start: Callable[[], None] = _nothing
+        """Called when a request brings something new."""
+        self.head_start_is_over: Callable[[], bool] = _no
+        """Asked with V2 whether the latest such request has held back others for long enough."""
         self._added: set[TopicPartition] = set()
         self._adding: set[TopicPartition] = set()
-        """New partitions of the request on its way; with V2."""
+        """New partitions of requests on their way; with V2."""
+        self._adds_offsets = False
+        """Whether offsets are on their way."""
 
     def begin(self, version: int) -> None:
         """A transaction opens."""
@@ -71,11 +76,14 @@ class TransactionPartitions:
         if partition in self._added:
             return True
         if self.version >= 2:
-            return not (self._adding or self.adds_offsets) if self.started else not self.holds_back()
+            return self._may_bring_more() if self.started else not self.holds_back()
         if partition not in self.wanted:
             self.wanted[partition] = None
             self.on_wanted()
         return False
+
+    def _may_bring_more(self) -> bool:
+        return not (self._adding or self._adds_offsets) or self.head_start_is_over()
 
     def gives_up(self, in_doubt: bool) -> bool:
         """Whether to drop a batch instead of retrying it, because its transaction will not be committed.
@@ -84,18 +92,32 @@ class TransactionPartitions:
         """
         return not self.sending and (self.version >= 2 or not in_doubt)
 
-    def sent(self, partition: TopicPartition | None = None) -> None:
-        """A batch, or offsets, go out: whatever their outcome, the transaction has begun."""
-        self.started = True
-        self.doubtful = False
-        if partition is not None and partition not in self._added:
+    def sent(self, partition: TopicPartition) -> None:
+        """A batch goes out: whatever its outcome, the transaction has begun."""
+        self._begun()
+        if partition not in self._added:
             self._adding.add(partition)
+            self.give_head_start()
 
     def request_ended(self, partitions: Iterable[TopicPartition]) -> None:
         """A request with batches of these partitions has ended, answered or not: the next one may bring new ones."""
         if self.version >= 2:
             self._adding.difference_update(partitions := set(partitions))
             self._added |= partitions
+
+    def offsets_sent(self) -> None:
+        """Offsets go out, until ``offsets_ended``."""
+        self._begun()
+        self._adds_offsets = True
+        self.give_head_start()
+
+    def offsets_ended(self) -> None:
+        """They are part of the transaction, or have failed; also called if they were not sent."""
+        self._adds_offsets = False
+
+    def _begun(self) -> None:
+        self.started = True
+        self.doubtful = False
 
     def take_wanted(self) -> tuple[TopicPartition, ...]:
         """The partitions for the next request to add; they stay wanted until ``added``."""
@@ -106,7 +128,7 @@ class TransactionPartitions:
         for partition in partitions:
             self._added.add(partition)
             self.wanted.pop(partition, None)
-        self.sent()
+        self._begun()
 
     def may_have_added(self) -> None:
         """A request to add something was written but not answered."""

@@ -49,6 +49,7 @@ from aioproducer.transaction.calls import TransactionCalls, broke_off
 from aioproducer.transaction.completion import CompletionWait
 from aioproducer.transaction.epoch_inquiry import EpochInquiry
 from aioproducer.transaction.fate import TransactionFate
+from aioproducer.transaction.head_start import HeadStart
 from aioproducer.transaction.manager import NO_EPOCH, NO_PRODUCER_ID, TransactionManager
 from aioproducer.transaction.outcome import TransactionDescription, TransactionOutcome, outcome_after_end
 from aioproducer.transaction.partitions import TransactionPartitions
@@ -149,6 +150,9 @@ class TransactionRunner:
             on_end=self._task_ended,
         )
         self._partitions.holds_back = self._completion.holds_back
+        head_start = HeadStart(loop, records.wake_sender)
+        self._partitions.give_head_start = head_start.give
+        self._partitions.head_start_is_over = head_start.is_over
         self._additions = TransactionAdditions(
             loop=loop,
             requests=self._requests,

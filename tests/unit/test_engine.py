@@ -17,6 +17,7 @@ from aioproducer.engine import Engine
 from aioproducer.errors import KafkaError, ProducerClosedError
 from aioproducer.net.connection import Connection
 from aioproducer.protocol.end_txn import EndTxnResponse
+from aioproducer.records import TopicPartition
 from aioproducer.transaction.state import TransactionState
 from tests.unit.core import TOPIC_ID, drain_all, end, put
 
@@ -155,7 +156,7 @@ async def test_a_commit_whose_answer_came_as_the_producer_failed(monkeypatch: py
     for state in TransactionState.INITIALIZING, TransactionState.READY:
         runner.states.move(state)
     await runner.begin()
-    runner._partitions.sent()
+    runner._partitions.sent(TopicPartition("orders", 0))
     asked, answer = asyncio.Event(), asyncio.get_running_loop().create_future()
 
     async def end(*_: object, **options: object) -> object:

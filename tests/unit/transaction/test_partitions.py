@@ -41,7 +41,7 @@ def test_with_v2_the_batch_adds_it() -> None:
     partitions, calls = open_one(2)
     assert partitions.may_send(P0)
     assert not partitions.started
-    partitions.sent()
+    partitions.sent(P0)
     assert partitions.started
     assert not calls
 
@@ -72,11 +72,30 @@ def test_with_v2_offsets_are_such_a_request() -> None:
     partitions, _ = open_one(2)
     partitions.sent(P0)
     partitions.request_ended([P0])
-    partitions.adds_offsets = True
+    partitions.offsets_sent()
     assert partitions.may_send(P0)
     assert not partitions.may_send(P1)
-    partitions.adds_offsets = False
+    partitions.offsets_ended()
     assert partitions.may_send(P1)
+
+
+def test_with_v2_such_a_request_holds_back_others_for_its_head_start_only() -> None:
+    partitions, _ = open_one(2)
+    begun: list[str] = []
+    over = False
+    partitions.give_head_start = lambda: begun.append("begun")
+    partitions.head_start_is_over = lambda: over
+    partitions.sent(P0)
+    assert not partitions.may_send(P1)
+    over = True
+    assert partitions.may_send(P1)
+    partitions.sent(P1)
+    partitions.offsets_sent()
+    assert len(begun) == 3
+    partitions.sent(P0)
+    partitions.request_ended([P0])
+    partitions.sent(P0)
+    assert len(begun) == 4
 
 
 def test_with_v2_the_first_batch_may_have_to_wait_for_the_previous_transaction() -> None:

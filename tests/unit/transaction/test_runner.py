@@ -222,7 +222,7 @@ class Scene:
         if old:
             self.runner._fate.began_ms -= self.runner._transaction_timeout_ms
         if sent:
-            self.partitions.sent()
+            self.partitions.sent(TopicPartition("orders", 0))
 
     async def begun_again(self) -> None:
         """A scene with an open transaction that follows right after the commit of the first one."""
@@ -760,7 +760,7 @@ async def test_offsets_that_begin_a_transaction_wait_for_the_end_of_the_previous
 async def test_offsets_behind_a_batch_do_not_wait() -> None:
     scene = Scene(2)
     await scene.begun_again()
-    scene.partitions.sent()
+    scene.partitions.sent(TopicPartition("orders", 0))
     sending = asyncio.create_task(scene.runner.send_offsets(OFFSETS, GROUP))
     (await scene.asked(TxnOffsetCommitRequest)).good(TxnOffsetCommitResponse(topics=[]))
     await sending
@@ -1372,7 +1372,7 @@ async def test_a_block_waits_for_a_commit_that_its_body_has_left(version: int, f
     """A block that ends without an error is committed; if the commit fails, the block raises why, and is aborted."""
     scene = Scene(version)
     transaction = await scene.block()
-    scene.partitions.sent()
+    scene.partitions.sent(TopicPartition("orders", 0))
     question = await left_commit(scene)
     end = asyncio.create_task(transaction.__aexit__(None, None, None))
     await turns()
@@ -1394,7 +1394,7 @@ async def test_a_block_waits_for_a_commit_that_its_body_has_left(version: int, f
 async def test_a_block_aborts_if_a_commit_that_its_body_has_left_has_failed(version: int) -> None:
     scene = Scene(version)
     transaction = await scene.block()
-    scene.partitions.sent()
+    scene.partitions.sent(TopicPartition("orders", 0))
     question = await left_commit(scene)
     question.bad(TransactionAbortableError("for example"), abortable=True)
     await turns()
@@ -1411,7 +1411,7 @@ async def test_a_block_leaves_what_another_task_prepares_meanwhile(version: int,
     """Whether it is committed is for another process to decide. The block waits for the end of the call."""
     scene = Scene(version)
     transaction = await scene.block()
-    scene.partitions.sent()
+    scene.partitions.sent(TopicPartition("orders", 0))
     offsets = await left_offsets(scene, version) if behind_offsets else None
     prepare = asyncio.create_task(scene.runner.prepare())
     await turns()
@@ -1431,7 +1431,7 @@ async def test_a_block_leaves_what_another_task_prepares_meanwhile(version: int,
 async def test_a_block_aborts_if_another_task_prepares_in_vain(version: int) -> None:
     scene = Scene(version)
     transaction = await scene.block()
-    scene.partitions.sent()
+    scene.partitions.sent(TopicPartition("orders", 0))
     prepare = asyncio.create_task(scene.runner.prepare())
     question = await scene.asked(DescribeTransactionsRequest)
     end = asyncio.create_task(transaction.__aexit__(None, None, None))
@@ -1450,7 +1450,7 @@ async def test_a_block_leaves_a_commit_alone_if_its_body_raises(version: int) ->
     """It goes on, and never turns into an abort."""
     scene = Scene(version)
     transaction = await scene.block()
-    scene.partitions.sent()
+    scene.partitions.sent(TopicPartition("orders", 0))
     question = await left_commit(scene)
     await transaction.__aexit__(ValueError, ValueError("in the body"), None)
     assert scene.state is S.COMMITTING
@@ -1592,7 +1592,7 @@ async def test_close_aborts(version: int) -> None:
     """A ``transaction()`` block is told, because it would not learn of it otherwise."""
     scene = Scene(version)
     transaction = await scene.block()
-    scene.partitions.sent()
+    scene.partitions.sent(TopicPartition("orders", 0))
     close = asyncio.create_task(scene.runner.close(None))
     question = await scene.asked(EndTxnRequest)
     assert not question.request.committed
