@@ -1390,7 +1390,7 @@ async def test_on_error(broker: ProducingBroker, caplog: pytest.LogCaptureFixtur
         raise ZeroDivisionError
 
     broker.error_code = 29
-    producer = producer_of(broker, on_error=on_error)
+    producer = producer_of(broker, on_error=on_error, linger_ms=60_000)
     await producer.start()
     for _ in range(4):
         await producer.submit("orders", b"v")
