@@ -28,12 +28,12 @@ def checked_offsets(
         TypeError, ValueError: one can't be sent; names the field and what it has to be.
     """
     if not isinstance(offsets, Mapping):
-        raise TypeError(f"offsets is {_kind(offsets)}; a mapping of TopicPartition to an offset is needed")
+        raise TypeError(f"offsets is {_kind(offsets)}; a mapping of aioproducer.TopicPartition to an offset is needed")
     checked = {}
     for place, position in offsets.items():
         if not isinstance(place, tuple) or len(place) != 2:
             told = f"a tuple of {len(place)}" if isinstance(place, tuple) else _kind(place)
-            raise TypeError(f"a key of offsets is {told}; TopicPartition, or (topic, partition), is needed")
+            raise TypeError(f"a key of offsets is {told}; aioproducer.TopicPartition, or (topic, partition), is needed")
         topic, partition = place
         _check_text("the topic of offsets", topic, may_be_empty=False)
         where = TopicPartition(topic, _number(f"the partition of topic {topic!r}", partition, 0, MAX_INT32))
@@ -44,7 +44,8 @@ def checked_offsets(
 def _checked_position(where: TopicPartition, position: OffsetAndMetadata | int) -> OffsetAndMetadata:
     if not isinstance(position, OffsetAndMetadata):
         position = OffsetAndMetadata(position)
-    offset = _number(f"the offset of {where}", position.offset, 0, MAX_INT64, needed="an int or OffsetAndMetadata")
+    needed = "an int or aioproducer.OffsetAndMetadata"
+    offset = _number(f"the offset of {where}", position.offset, 0, MAX_INT64, needed=needed)
     _check_text(f"the metadata of {where}", position.metadata)
     epoch = position.leader_epoch
     if epoch is not None:
@@ -59,7 +60,7 @@ def checked_group(group: ConsumerGroupMetadata) -> ConsumerGroupMetadata:
         TypeError, ValueError: it can't be sent; names the field and what it has to be.
     """
     if not isinstance(group, ConsumerGroupMetadata):
-        raise TypeError(f"group_metadata is {_kind(group)}; ConsumerGroupMetadata is needed")
+        raise TypeError(f"group_metadata is {_kind(group)}; aioproducer.ConsumerGroupMetadata is needed")
     _check_text("group_id", group.group_id, may_be_empty=False)
     generation_id = _number("generation_id", group.generation_id, -1, MAX_INT32)
     _check_text("member_id", group.member_id)
@@ -94,4 +95,6 @@ def _check_text(name: str, value: Any, *, may_be_empty: bool = True, needed: str
 
 
 def _kind(value: object) -> str:
-    return f"a {type(value).__name__}"
+    """Its class, with the module: other clients have classes of the same names."""
+    cls = type(value)
+    return f"a {cls.__name__}" if cls.__module__ == "builtins" else f"a {cls.__module__}.{cls.__name__}"

@@ -17,10 +17,16 @@ from aioproducer.transaction.requests import _topics_of
 HERE = TopicPartition("topic", 0)
 LONG = "x" * 40_000
 
+
+def theirs(name: str) -> Any:
+    """An object of another client's class, whose name is that of one of ours."""
+    return type(name, (), {"__module__": "kafka.structs"})()
+
+
 WRONG_OFFSETS: list[tuple[Any, type[Exception], str]] = [
-    (None, TypeError, "offsets is a NoneType; a mapping of TopicPartition to an offset is needed"),
+    (None, TypeError, "offsets is a NoneType; a mapping of aioproducer.TopicPartition to an offset is needed"),
     ([(HERE, 5)], TypeError, "offsets is a list"),
-    ({"topic": 5}, TypeError, "a key of offsets is a str; TopicPartition, or (topic, partition), is needed"),
+    ({"topic": 5}, TypeError, "a key of offsets is a str; aioproducer.TopicPartition, or (topic, partition), is"),
     ({("topic",): 5}, TypeError, "a key of offsets is a tuple of 1"),
     ({(5, 0): 5}, TypeError, "the topic of offsets is a int; str is needed"),
     ({("", 0): 5}, ValueError, "the topic of offsets is empty"),
@@ -30,7 +36,13 @@ WRONG_OFFSETS: list[tuple[Any, type[Exception], str]] = [
     ({("topic", True): 5}, TypeError, "the partition of topic 'topic' is a bool"),
     ({("topic", -1): 5}, ValueError, "the partition of topic 'topic' is -1; it has to be 0 to 2147483647"),
     ({("topic", 2**31): 5}, ValueError, "the partition of topic 'topic' is 2147483648"),
-    ({HERE: "5"}, TypeError, "the offset of topic-0 is a str; an int or OffsetAndMetadata is needed"),
+    ({HERE: "5"}, TypeError, "the offset of topic-0 is a str; an int or aioproducer.OffsetAndMetadata is needed"),
+    (
+        {HERE: theirs("OffsetAndMetadata")},
+        TypeError,
+        "the offset of topic-0 is a kafka.structs.OffsetAndMetadata; an int or aioproducer.OffsetAndMetadata is needed",
+    ),
+    ({theirs("TopicPartition"): 5}, TypeError, "a key of offsets is a kafka.structs.TopicPartition; aioproducer."),
     ({HERE: True}, TypeError, "the offset of topic-0 is a bool"),
     ({HERE: OffsetAndMetadata("5")}, TypeError, "the offset of topic-0 is a str"),  # type: ignore[arg-type]
     ({HERE: -1}, ValueError, "the offset of topic-0 is -1; it has to be 0 to 9223372036854775807"),
@@ -44,7 +56,12 @@ WRONG_OFFSETS: list[tuple[Any, type[Exception], str]] = [
 ]
 
 WRONG_GROUPS: list[tuple[Any, type[Exception], str]] = [
-    ("group", TypeError, "group_metadata is a str; ConsumerGroupMetadata is needed"),
+    ("group", TypeError, "group_metadata is a str; aioproducer.ConsumerGroupMetadata is needed"),
+    (
+        theirs("ConsumerGroupMetadata"),
+        TypeError,
+        "group_metadata is a kafka.structs.ConsumerGroupMetadata; aioproducer.ConsumerGroupMetadata is needed",
+    ),
     (ConsumerGroupMetadata(None), TypeError, "group_id is a NoneType; str is needed"),  # type: ignore[arg-type]
     (ConsumerGroupMetadata(""), ValueError, "group_id is empty"),
     (ConsumerGroupMetadata("\ud800"), ValueError, "group_id can't be encoded as UTF-8"),
