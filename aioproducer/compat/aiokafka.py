@@ -184,6 +184,7 @@ class AIOKafkaProducer:
         elif state not in (ProducerState.NEW, ProducerState.CLOSED):
             with raising_familiar(), suppress(DeliveryErrors):
                 await self.native.flush()
+            await asyncio.sleep(0)  # for the callbacks of the futures, which the last turn has ended
 
     @property
     def _closed(self) -> bool:
@@ -400,10 +401,13 @@ def _positions(offsets: Mapping[Any, int | tuple[int, str]]) -> dict[TopicPartit
     return positions
 
 
-def _addresses(servers: str | Iterable[str]) -> list[str]:
-    """Split addresses: one string may hold several; empty ones and duplicates are dropped."""
+def _addresses(servers: str | Iterable[str]) -> Any:
+    """Split addresses: one string may hold several; empty ones and duplicates are dropped. Others are refused later."""
     listed = servers.split(",") if isinstance(servers, str) else servers
-    return list(dict.fromkeys(with_ports(server for server in map(str.strip, listed) if server)))
+    try:
+        return list(dict.fromkeys(with_ports(server for server in map(str.strip, listed) if server)))
+    except TypeError:
+        return servers
 
 
 def _at_least(default: int, argument: Any, factor: int = 1) -> float:

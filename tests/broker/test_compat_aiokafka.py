@@ -145,12 +145,17 @@ async def test_flush_and_stop_send_what_is_pending(make: Make, kafka: KafkaClust
     topic = await new_topic(kafka)
     producer = make(linger_ms=5_000)
     await producer.start()
+    called: list[object] = []
     first = await producer.send(topic, b"1")
-    await asyncio.wait_for(producer.flush(), PATIENCE_S)
-    assert first.done()
+    first.add_done_callback(called.append)
+    async with asyncio.timeout(PATIENCE_S):
+        await producer.flush()
+    assert called == [first]
     second = await producer.send(topic, b"2")
-    await asyncio.wait_for(producer.stop(), PATIENCE_S)
-    assert second.done()
+    second.add_done_callback(called.append)
+    async with asyncio.timeout(PATIENCE_S):
+        await producer.stop()
+    assert called == [first, second]
     await producer.stop()
     assert await read_values(kafka, topic) == [b"1", b"2"]
 

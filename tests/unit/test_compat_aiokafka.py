@@ -233,6 +233,22 @@ async def test_a_flush_ends_nothing_but_the_wait(fake_kafka_cluster: FakeCluster
     await producer.flush()
 
 
+@pytest.mark.parametrize("ends", [AIOKafkaProducer.flush, AIOKafkaProducer.stop])
+async def test_when_a_flush_returns_callbacks_have_been_called(
+    fake_kafka_cluster: FakeCluster, ends: Callable[[AIOKafkaProducer], Awaitable[None]]
+) -> None:
+    """Programs count in them, and look at the count then."""
+    called: list[object] = []
+    async with AIOKafkaProducer(bootstrap_servers=fake_kafka_cluster.bootstrap_servers, linger_ms=60_000) as producer:
+        batch = producer.create_batch()
+        batch.append(timestamp=None, key=None, value=b"of a batch")
+        (await producer.send_batch(batch, "orders", partition=0)).add_done_callback(called.append)
+        for _ in range(1_000):
+            (await producer.send("orders", b"value")).add_done_callback(called.append)
+        await ends(producer)
+        assert len(called) == 1_001
+
+
 async def test_serialized_is_what_is_sent(fake_kafka_cluster: FakeCluster) -> None:
     async with AIOKafkaProducer(
         bootstrap_servers=fake_kafka_cluster.bootstrap_servers, key_serializer=lambda key: b"key of %d" % key,
@@ -398,6 +414,13 @@ async def test_without_acknowledgement_there_is_no_place(fake_kafka_cluster: Fak
 def test_arguments_and_the_configs_that_they_set(given: dict[str, Any], expected: dict[str, Any]) -> None:
     config = AIOKafkaProducer(**given).native._config
     assert {name: getattr(config, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize("servers", [None, 9092, ["broker-1", None], [("broker-1", 9092)]])
+def test_servers_that_are_no_addresses(servers: Any) -> None:
+    """Such as an environment variable that is not set."""
+    with pytest.raises(ConfigError, match=r"bootstrap_servers=.* is refused"):
+        AIOKafkaProducer(bootstrap_servers=servers)
 
 
 def test_a_domain_of_kerberos_is_refused() -> None:
