@@ -202,24 +202,13 @@ def _scatter(ours: dict[str, Any], given: Mapping[str, Any]) -> None:
 
 
 def _check_serializer(name: str, serializer: Any) -> None:
-    """confluent-kafka's are called with a value and its context; here, with the value alone."""
+    """confluent-kafka's are called with a value and its context, which here nothing makes."""
     kind = type(serializer)
     if kind.__module__.startswith("confluent_kafka.schema_registry."):
         raise ConfigError(
             f"{name} is confluent-kafka's {kind.__name__}, which needs a SerializationContext: "
             "give one of aioproducer.integrations.schema_registry"
         )
-    if callable(serializer) and not hasattr(serializer, "serialize"):
-        try:
-            signature = inspect.signature(serializer)
-        except (TypeError, ValueError):  # compiled, without one
-            return
-        try:
-            signature.bind(None)
-        except TypeError:
-            raise ConfigError(
-                f"{name} is a function of the value alone here, or an object with serialize(topic, headers, value)"
-            ) from None
 
 
 def _token_provider(callback: Any, config: str) -> Callable[[], Awaitable[OAuthToken]]:

@@ -240,9 +240,9 @@ def _serializer(value: object) -> object:
         return _SERIALIZERS_BY_NAME[value.strip()]
     if isinstance(value, type) and hasattr(value, "serialize"):
         raise ValueError("it is a class: give an instance of it")
-    if not callable(value) and not isinstance(value, (SerializerObject, BindableSerializer)):
-        raise ValueError
-    return value
+    if isinstance(value, (SerializerObject, BindableSerializer)):
+        return value
+    return _taking(value, 1)
 
 
 _RETRIEVERS = ("DefaultJwtRetriever", "ClientCredentialsJwtRetriever", "JwtBearerJwtRetriever", "FileJwtRetriever")
@@ -277,15 +277,32 @@ def _partitioner(value: object) -> object:
         if value.strip() not in _PARTITIONERS:
             raise ValueError("leave it out for Kafka's built-in partitioner")
         return _PARTITIONERS[value.strip()]
-    if is_async(_callable(value)):
+    if is_async(_taking(value, 4)):
         raise ValueError("it is async, but partitioners are not awaited: give a plain function")
     return value
 
 
-def _callable(value: object) -> object:
+def _taking(value: object, arguments: int) -> object:
     if not callable(value):
         raise ValueError
+    if not takes(value, arguments):
+        raise ValueError("it takes other arguments")
     return value
+
+
+def takes(function: object, arguments: int) -> bool:
+    """Whether it can be called with so many arguments by position; True for a compiled function that does not tell."""
+    if not callable(function):
+        return False
+    try:
+        signature = inspect.signature(function, follow_wrapped=False)  # a wrapper adapts what it wraps
+    except (TypeError, ValueError):
+        return True
+    try:
+        signature.bind(*[None] * arguments)
+    except TypeError:
+        return False
+    return True
 
 
 def is_async(function: object) -> bool:
@@ -294,7 +311,7 @@ def is_async(function: object) -> bool:
 
 
 def _error_handler(value: object) -> object:
-    handler = _callable(value)
+    handler = _taking(value, 2)
     if is_async(handler):
         raise ValueError("it is async, but on_error is not awaited: give a plain function, which may create a task")
     return handler
@@ -311,6 +328,10 @@ INTERCEPTOR_METHODS = (
     "on_transaction_end",
     "close",
 )
+
+
+def _provider(value: object) -> object:
+    return _taking(value, 0)
 
 
 def _interceptors(value: object) -> tuple[object, ...]:
@@ -373,14 +394,14 @@ TOKEN_PROVIDER = ConfigType(
     "async function without arguments",
     "Callable[[], Awaitable[Any]]",
     "Callable[[], Awaitable[OAuthToken | str]]",
-    _callable,
+    _provider,
     secret=True,  # a token may be given in its place
 )
 CREDENTIALS_PROVIDER = ConfigType(
     "async function without arguments",
     "Callable[[], Awaitable[Any]]",
     "Callable[[], Awaitable[tuple[str, str]]]",
-    _callable,
+    _provider,
     secret=True,  # a password may be given in its place
 )
 SSL_CONTEXT = ConfigType("ssl.SSLContext", "ssl.SSLContext", "ssl.SSLContext", _ssl_context)

@@ -15,6 +15,7 @@ from google.protobuf.descriptor import Descriptor, FileDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import DecodeError, Message
 
+from aioproducer.config.values import takes
 from aioproducer.errors import ConfigError
 from aioproducer.integrations.schema_registry.registry import Client, LookupFailedError, SchemaRegistry
 from aioproducer.integrations.schema_registry.serializer import MAX_PROBLEMS, Options, SchemaSerializer
@@ -119,6 +120,8 @@ class ProtobufSerializer(SchemaSerializer[Value_contra]):
     ) -> None:
         if not isinstance(message_type, type) or not issubclass(message_type, Message):
             raise ConfigError(f"{message_type!r} is not the class of a Protobuf message")
+        if not takes(reference_subject_name, 1):
+            raise ConfigError("reference_subject_name has to be a function of the name of the imported file alone")
         descriptor: Descriptor = message_type.DESCRIPTOR
         self._full_name: str = descriptor.full_name
         self._file: FileDescriptor = descriptor.file

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypedDict
 
 from confluent_kafka.schema_registry import RuleMode, Schema
 
+from aioproducer.config.values import takes
 from aioproducer.errors import (
     ConfigError,
     SchemaRegistryError,
@@ -145,6 +146,8 @@ class SchemaSerializer(ABC, Generic[Value_contra]):
             raise ConfigError(
                 f"latest_cache_ttl_sec is {latest_cache_ttl_sec!r}; seconds from 0 on, or None, are needed"
             )
+        if to_dict is not None and not takes(to_dict, 1):
+            raise ConfigError("to_dict has to be a function of the value alone")
         self.registry = registry
         self._schema = schema
         self._subject_name = subject_name(subject_name_strategy, record_name)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import TypeAlias
 
+from aioproducer.config.values import takes
 from aioproducer.errors import ConfigError
 
 SubjectName: TypeAlias = Callable[[str, bool, str | None], str]
@@ -48,9 +49,10 @@ def subject_name(strategy: str | SubjectName, record: str | None) -> SubjectName
         ConfigError: not a strategy, or it needs the name of a record and there is none.
     """
     if not isinstance(strategy, str):
-        if not callable(strategy):
+        if not takes(strategy, 3):
+            given = "takes other arguments" if callable(strategy) else f"is a {type(strategy).__name__}"
             raise ConfigError(
-                f"subject_name_strategy is a {type(strategy).__name__}; {', '.join(STRATEGIES)} or a function of "
+                f"subject_name_strategy {given}; {', '.join(STRATEGIES)} or a function of "
                 "(topic, is_key, record_name) is needed"
             )
         return strategy

@@ -337,7 +337,7 @@ def test_a_login_that_the_protocol_does_not_need_is_left_out_with_a_warning(
         ({"acks": "most"}, "acks='most'"),
         (
             {"value.serializer": lambda value, context: b""},
-            "value.serializer is a function of the value alone here, or an object with serialize(topic,",
+            "is refused (it takes other arguments); allowed: function of the value, object with serialize(topic,",
         ),
         (
             {"key.serializer": AvroSerializer(SchemaRegistryClient({"url": "mock://"}), '"string"')},

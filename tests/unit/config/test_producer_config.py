@@ -9,6 +9,7 @@ import importlib.util
 import logging
 import pickle
 import re
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -478,6 +479,48 @@ def test_an_async_partitioner_is_refused() -> None:
 @pytest.mark.parametrize("value", [print, functools.partial(print), lambda error, records: None])
 def test_a_plain_on_error_is_taken(value: object) -> None:
     assert parse(on_error=value).on_error is value
+
+
+def with_context(value: bytes, context: object) -> bytes:
+    """A serializer as confluent-kafka calls it."""
+    return value
+
+
+@functools.wraps(with_context)
+def of_value(value: bytes) -> bytes:
+    return with_context(value, None)
+
+
+class Callable3:
+    def __call__(self, key: object, everything: object, available: object) -> int:
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("key_serializer", with_context),
+        ("value_serializer", lambda: b""),
+        ("partitioner", Callable3()),
+        ("on_error", lambda error: None),
+    ],
+)
+def test_a_function_of_other_arguments_is_refused(name: str, value: object) -> None:
+    """Such as those that other clients call; else each record would fail."""
+    assert "is refused (it takes other arguments); allowed: " in refusal(**{name: value})
+
+
+@pytest.mark.parametrize("name", ["sasl_oauth_token_provider", "sasl_credentials_provider"])
+def test_a_provider_of_other_arguments_is_refused(name: str) -> None:
+    assert refusal(**{name: of_value}) == f"{name}=[hidden] is refused; allowed: async function without arguments"
+
+
+@pytest.mark.parametrize(
+    "value", [of_value, bytes, str.encode, OrderedDict, functools.partial(with_context, context=None)]
+)
+def test_a_function_that_can_be_called_with_the_value_is_taken(value: object) -> None:
+    """Including one that adapts another, whose arguments ``functools.wraps`` makes it show."""
+    assert parse(value_serializer=value).value_serializer is value
 
 
 @pytest.mark.parametrize("package", ["org.apache.kafka.clients.producer.", ""])

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry import SchemaRegistryClient, reference_subject_name_strategy
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
@@ -233,3 +233,10 @@ def test_paths_show_no_key_of_a_map(fake: FakeSchemaRegistry) -> None:
 def test_what_is_no_message_type(what: Any) -> None:
     with pytest.raises(ConfigError, match="not the class of a Protobuf message"):
         ProtobufSerializer(SchemaRegistry("http://127.0.0.1:1"), what)
+
+
+def test_a_function_of_other_arguments_for_the_subjects_of_imports() -> None:
+    """As confluent-kafka calls it."""
+    strategy: Any = reference_subject_name_strategy
+    with pytest.raises(ConfigError, match="reference_subject_name has to be a function of the name"):
+        ProtobufSerializer(SchemaRegistry("http://127.0.0.1:1"), Order, reference_subject_name=strategy)

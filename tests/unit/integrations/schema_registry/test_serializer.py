@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from confluent_kafka.schema_registry import Rule, RuleKind, RuleMode, RuleSet, Schema
+from confluent_kafka.schema_registry import Rule, RuleKind, RuleMode, RuleSet, Schema, topic_subject_name_strategy
 
 from aioproducer import Producer, Record, SendManyError
 from aioproducer.errors import (
@@ -460,7 +460,10 @@ async def test_an_answer_without_an_id(registry: SchemaRegistry, fake_schema_reg
         ({"normalize_schemas": 0}, "normalize_schemas=0: True or False is needed"),
         ({"framing": "footer"}, "prefix, header"),
         ({"subject_name_strategy": "table"}, "topic, record, topic_record"),
-        ({"subject_name_strategy": 5}, "topic, record, topic_record"),
+        ({"subject_name_strategy": 5}, "subject_name_strategy is a int; topic, record, topic_record or a function of"),
+        ({"subject_name_strategy": topic_subject_name_strategy}, "takes other arguments; topic, record, topic_record"),
+        ({"to_dict": lambda value, context: value}, "to_dict has to be a function of the value alone"),
+        ({"to_dict": "vars"}, "to_dict has to be a function"),
     ],
 )
 def test_options_that_can_not_be(options: dict[str, Any], message: str) -> None:
