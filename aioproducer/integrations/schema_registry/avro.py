@@ -53,7 +53,7 @@ class AvroEncoder:
     def encode(self, prefix: bytes, value: Any) -> bytes:
         if self._is_bytes:
             # Without Avro's length prefix, like Java's and confluent-kafka's serializers.
-            return prefix + memoryview(value)
+            return prefix + (value.encode() if isinstance(value, str) else memoryview(value))
         if self._recurs:
             _check_levels(value)
         if self._checks:
@@ -68,6 +68,8 @@ class AvroEncoder:
     def problems(self, value: Any, error: Exception) -> Sequence[tuple[str, str]]:
         if isinstance(error, _TooDeepError):
             return [("", f"{_name_of(value)} is nested in more than {MAX_LEVELS:,} levels")]
+        if self._is_bytes and isinstance(error, TypeError):
+            return [("", f"{_name_of(value)} is not bytes")]
         # validate() does not report what strict refuses.
         missing = _MISSING.fullmatch(str(error))
         if missing is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice, pairwise
 from typing import Any, Unpack, overload
@@ -23,6 +24,12 @@ from aioproducer.records import Value_contra
 
 Encode = Callable[[Any], bytes | str]
 _dumps = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode
+
+_SAFE = re.compile(
+    r"Object of type \S+ is not JSON serializable|Out of range float values are not JSON compliant"
+    r"|keys must be str, int, float, bool or None, not \S+|Type is not JSON serializable: \S+|Dict key must be str"
+)
+"""What json and orjson say of a value without quoting it."""
 
 Explain = Callable[[Any, Exception], Sequence[tuple[str, str]]]
 """Why a value was not encoded: (path, what is wrong)."""
@@ -64,7 +71,8 @@ class JsonEncoder:
             return [_problem(each) for each in islice(self._validator.iter_errors(error.instance), MAX_PROBLEMS)]
         if self._explain is not None:
             return self._explain(value, error)
-        return [("", f"{type(value).__name__} can't be encoded ({type(error).__name__})")]
+        told = _SAFE.match(str(error))
+        return [("", f"{type(value).__name__} can't be encoded ({told[0] if told else type(error).__name__})")]
 
 
 class JsonSchemaSerializer(SchemaSerializer[Value_contra]):

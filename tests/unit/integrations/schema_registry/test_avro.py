@@ -85,12 +85,18 @@ def test_schemas_that_are_no_records(fake: FakeSchemaRegistry, reader: Any, sche
     assert reader(topic, written(fake, schema, topic, value)) == value
 
 
-def test_bytes_are_raw(fake: FakeSchemaRegistry, reader: Any) -> None:
-    """Without Avro's length prefix, like confluent-kafka's serializers."""
-    data = written(fake, "bytes", "raw", bytearray(b"abc"))
+@pytest.mark.parametrize("value", [bytearray(b"abc"), "abc"])
+def test_bytes_are_raw(fake: FakeSchemaRegistry, reader: Any, value: Any) -> None:
+    """Without Avro's length prefix, and text as UTF-8, like confluent-kafka's serializers."""
+    data = written(fake, "bytes", "raw", value)
     assert data is not None
     assert data[5:] == b"abc"
     assert reader("raw", data) == b"abc"
+
+
+def test_what_is_no_bytes(fake: FakeSchemaRegistry) -> None:
+    with pytest.raises(SchemaValidationError, match=r"'raw-value': Decimal is not bytes$"):
+        written(fake, "bytes", "raw", Decimal("1.25"))
 
 
 def test_a_schema_may_be_referenced_along_more_than_one_path(fake: FakeSchemaRegistry, reader: Any) -> None:
