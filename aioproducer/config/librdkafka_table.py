@@ -99,6 +99,7 @@ IGNORED: Mapping[str, str] = MappingProxyType(
 )
 """Configs without meaning here, and why; left out with one log line."""
 
+_BUILDER = "give the serializer itself, one of aioproducer.integrations.schema_registry"
 _CONTEXT = "make an ssl.SSLContext and give it as ssl_context"
 _EVENTS = "there are no events: see Deliveries, on_error and the log"
 _SOCKETS = "connections are made by the event loop, whose own methods can be replaced"
@@ -112,6 +113,7 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         "dr_msg_cb": "give each Delivery a callback: delivery.add_done_callback(fn)",
         "https.ca.location": "put the certificates into ssl.ca.location, which also verifies the token endpoint",
         "https.ca.pem": "put the certificates into ssl.ca.pem, which also verifies the token endpoint",
+        "key.serializer.builder": _BUILDER,
         "msg_order_cmp": "records of a partition go out in the order of their calls",
         "oauthbearer_token_refresh_cb": "give a function as oauth_cb",
         "on_delivery": "give each Delivery a callback: delivery.add_done_callback(fn)",
@@ -133,6 +135,7 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         "ssl_engine_callback_data": _CONTEXT,
         "ssl_key": "give the text as ssl.key.pem",
         "topic.blacklist": "compare the topic before a record is sent",
+        "value.serializer.builder": _BUILDER,
     }
 )
 """Configs that an application relies on and that this producer offers in another way, or not at all."""
