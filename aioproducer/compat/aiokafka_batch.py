@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -50,23 +51,29 @@ class BatchBuilder:
     def append(
         self, *, timestamp: float | None, key: Any, value: Any, headers: Sequence[tuple[str, bytes]] | None = None
     ) -> AppendedMetadata | None:
-        """Add a record; None if the batch is full, which closes it. The first record always fits."""
+        """Add a record; None if the batch is full, which closes it. The first record always fits.
+
+        Raises:
+            TypeError, ValueError: a field is none that a record can have; the batch is as before.
+        """
         if self._closed:
             return None
         if self._key_serializer is not None:
             key = self._key_serializer(key)
         if self._value_serializer is not None:
             value = self._value_serializer(value)
-        timestamp = time.time_ns() // 1_000_000 if timestamp is None else whole(timestamp)
+        timestamp_ms = time.time_ns() // 1_000_000 if timestamp is None else operator.index(whole(timestamp))
+        if timestamp_ms < 0:
+            raise ValueError(f"timestamp={timestamp_ms} is before 1970")
         pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
-        record = AppendedRecord(_bytes_now(key), _bytes_now(value), timestamp, tuple(pairs))
+        record = AppendedRecord(_bytes_now(key), _bytes_now(value), timestamp_ms, tuple(map(_header_now, pairs)))
         size = self._bytes_of(record)
         if self.records and self._size + size > self._max_bytes:
             self.close()
             return None
         self.records.append(record)
         self._size += size
-        return AppendedMetadata(len(self.records) - 1, size, timestamp)
+        return AppendedMetadata(len(self.records) - 1, size, timestamp_ms)
 
     def close(self) -> None:
         """Take no more."""
@@ -103,6 +110,13 @@ def _bytes_now(field: Any) -> bytes | None:
     if field is None or type(field) is bytes:
         return field
     return field.encode() if isinstance(field, str) else bytes(memoryview(field))
+
+
+def _header_now(pair: tuple[str, Any]) -> tuple[str, Any]:
+    name, value = pair
+    if not isinstance(name, str) or isinstance(value, str):
+        raise TypeError(f"a header is (str, bytes or None), not ({type(name).__name__}, {type(value).__name__})")
+    return name, _bytes_now(value)
 
 
 def _field_bytes(field: bytes | None) -> int:

@@ -123,6 +123,27 @@ def test_what_a_batch_holds(headers: Any) -> None:
     assert batch.records == [(b"7", b"value", 5, (("a", b"1"),))]
 
 
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"headers": [("trace", "1")]}, r"a header is \(str, bytes or None\), not \(str, str\)"),
+        ({"headers": [(b"trace", b"1")]}, r"not \(bytes, bytes\)"),
+        ({"headers": [("trace", 1)]}, "int"),
+        ({"headers": [("trace",)]}, "not enough values"),
+        ({"key": 1}, "int"),
+        ({"timestamp": "5"}, "str"),
+        ({"timestamp": -5}, "timestamp=-5 is before 1970"),
+    ],
+)
+def test_what_no_batch_can_hold(fields: dict[str, Any], told: str) -> None:
+    """It is refused at once, as in aiokafka; the batch goes on without it."""
+    batch = AIOKafkaProducer().create_batch()
+    with pytest.raises((TypeError, ValueError), match=told):
+        batch.append(**{"timestamp": 5, "key": None, "value": b"value", **fields})
+    assert (batch.record_count(), batch.size()) == (0, 61)
+    assert batch.append(timestamp=5, key=None, value=b"value") is not None
+
+
 @pytest.mark.parametrize("partitioner", [None, lambda key, everything, available: max(available) if key is None else 0])
 async def test_a_batch_for_any_partition(
     fake_kafka_cluster: FakeCluster, partitioner: Callable[[bytes | None, list[int], list[int]], int] | None
