@@ -79,6 +79,7 @@ def translate(configs: Mapping[str, Any]) -> dict[str, Any]:
     _scatter(ours, given)
     _add_login_options(ours, given)
     _leave_out_login(ours, names)
+    _name_kerberos_service(ours)
     _fit_request_timeout(ours)
     return {name: value for name, value in ours.items() if value is not None}
 
@@ -261,6 +262,15 @@ def _leave_out_login(ours: dict[str, Any], names: Mapping[str, str]) -> None:
     if unused:
         told = ", ".join(sorted(names.get(own, own) for own in unused))
         logger.warning("left out, as security.protocol=%s needs no login: %s", protocol, told)
+
+
+def _name_kerberos_service(ours: dict[str, Any]) -> None:
+    """It is ``kafka`` by librdkafka's default; in Java it has to be given, here or in ``sasl.jaas.config``."""
+    needs_login = str(ours.get("security_protocol")).startswith("SASL")
+    mechanism = ours.get("sasl_mechanism", _DEFINITIONS["sasl_mechanism"].default)
+    is_named = "serviceName" in str(ours.get("sasl_jaas_config"))
+    if needs_login and mechanism == "GSSAPI" and not is_named:
+        ours.setdefault("sasl_kerberos_service_name", "kafka")
 
 
 def _extensions(text: str) -> dict[str, str]:

@@ -281,6 +281,21 @@ def test_what_java_says_in_its_jaas_config(configs: dict[str, Any], jaas: str | 
     assert translate({**SERVERS, **LOGIN, **configs}).get("sasl_jaas_config") == jaas
 
 
+@pytest.mark.parametrize(
+    ("configs", "service"),
+    [
+        ({}, "kafka"),
+        ({"sasl.mechanisms": "GSSAPI", "sasl.kerberos.principal": "shop"}, "kafka"),
+        ({"sasl.kerberos.service.name": "broker"}, "broker"),
+        ({"sasl.jaas.config": 'Krb5LoginModule required serviceName="broker";'}, None),
+        ({"sasl.mechanism": "PLAIN"}, None),
+        ({"security.protocol": "ssl"}, None),
+    ],
+)
+def test_the_kerberos_service_is_kafka_unless_it_is_named(configs: dict[str, Any], service: str | None) -> None:
+    assert translate({**SERVERS, **LOGIN, **configs}).get("sasl_kerberos_service_name") == service
+
+
 @pytest.mark.parametrize("protocol", [{}, {"security.protocol": "plaintext"}, {"security.protocol": "ssl"}])
 def test_a_login_that_the_protocol_does_not_need_is_left_out_with_a_warning(
     protocol: dict[str, Any], caplog: pytest.LogCaptureFixture
