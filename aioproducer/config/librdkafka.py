@@ -22,7 +22,7 @@ from typing import Any
 from aioproducer.config.definition import check_mapping, check_path
 from aioproducer.config.librdkafka_table import CONSUMERS, HINTS, IGNORED, REFUSED, RENAMED, SETTLED
 from aioproducer.config.table import CONFIGS
-from aioproducer.config.values import BOOLEAN, with_ports
+from aioproducer.config.values import BOOLEAN, takes, with_ports
 from aioproducer.errors import AuthenticationError, ConfigError
 from aioproducer.oauth_token import OAuthToken
 from aioproducer.partitioners import LIBRDKAFKA, anywhere, consistent_random, fnv1a_random, murmur2_random
@@ -214,7 +214,7 @@ def _check_serializer(name: str, serializer: Any) -> None:
 
 def _token_provider(callback: Any, config: str) -> Callable[[], Awaitable[OAuthToken]]:
     """confluent-kafka's callback gives (token, expiry in seconds, principal, extensions), and is async or may block."""
-    if not callable(callback):
+    if not takes(callback, 1):
         raise ConfigError(f"oauth_cb={callback!r} is refused; allowed: function of sasl.oauthbearer.config")
 
     async def provide() -> OAuthToken:

@@ -334,6 +334,7 @@ def test_a_login_that_the_protocol_does_not_need_is_left_out_with_a_warning(
         ({"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.extensions": "x"}, "allowed: name=value"),
         ({"sasl.kerberos.principal": "x", "sasl.jaas.config": "y"}, "give one"),
         ({"oauth_cb": "x"}, "oauth_cb='x' is refused"),
+        ({"oauth_cb": lambda: ("token", 0)}, " is refused; allowed: function of sasl.oauthbearer.config"),
         ({"sticky.partitioning.linger.ms": "x"}, "sticky.partitioning.linger.ms='x' is refused; allowed: milliseconds"),
         ({"sticky.partitioning.linger.ms": None}, "sticky.partitioning.linger.ms=None is refused"),
         ({"sticky.partitioning.linger.ms": float("inf")}, "sticky.partitioning.linger.ms=inf is refused"),
