@@ -13,6 +13,7 @@ from aioproducer._producer_batch cimport ProducerBatch, TopicQueues
 from aioproducer._record_batch cimport HEADER_BYTES
 
 cdef int64_t NEVER = -0x7FFFFFFFFFFFFFFF
+cdef int64_t LONGEST_MS = 1 << 61   # of all windows together, so that no sum of times overflows
 
 
 cdef class Counts:
@@ -64,7 +65,7 @@ cdef class Windows:
     def __cinit__(self, make, int64_t samples, int64_t window_ms):
         self.make = make
         self.samples = samples
-        self.window_ms = max(window_ms, 1)
+        self.window_ms = max(min(window_ms, LONGEST_MS // samples), 1)
         self.open_until_ms = NEVER
         self.lifetime = make()
         self.windows = []

@@ -371,6 +371,19 @@ def test_other_windows(samples: int, window_ms: int) -> None:
     assert (values["record-send-rate"], values["record-send-total"]) == (0, 10)
 
 
+@pytest.mark.parametrize("window_ms", [2**62, 2**63 - 1])
+@pytest.mark.parametrize("samples", [2, 2**31 - 1])
+def test_windows_that_never_end(samples: int, window_ms: int) -> None:
+    """``metrics_sample_window_ms`` may be any number of 64 bits."""
+    metrics = ProducerMetrics(samples, window_ms)
+    send(metrics, START_MS, wire_bytes=900)
+    send(metrics, START_MS + WINDOW_MS, wire_bytes=500)
+    values = producer(metrics, START_MS + 10 * WINDOW_MS)
+    assert (values["batch-size-max"], values["batch-size-avg"]) == (900, 700)
+    assert 0 < values["record-send-rate"] < 1e-3
+    assert values["record-send-total"] == 20
+
+
 @given(
     steps=st.lists(st.tuples(st.sampled_from([0, 1, 500, 29_999, 30_000, 30_001, 61_000]), st.integers(0, 100))),
     looks=st.lists(st.booleans(), min_size=100, max_size=100),
