@@ -80,6 +80,7 @@ class PatientTimeout:
     ) -> None:
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None  # it refers to this
         await self._scope.__aexit__(kind, error, traceback)
 
     def _expire(self) -> None:

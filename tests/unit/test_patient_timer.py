@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 
 import pytest
 
@@ -154,3 +156,25 @@ def test_the_time_of_a_block_that_is_being_ended(turns_before: int) -> None:
         assert scope.expired()
 
     in_virtual_time(main())
+
+
+@pytest.mark.parametrize("limit_ms", [500, None])
+def test_nothing_is_left_for_the_garbage_collector(limit_ms: int | None) -> None:
+    """Each flush and close has one."""
+
+    async def main() -> None:
+        loop = running_loop()
+        scope = PatientTimeout(loop, None if limit_ms is None else loop.now_ms + limit_ms)
+        async with scope:
+            await asyncio.sleep(0.1)
+        assert not scope.expired()
+        reference = weakref.ref(scope)
+        del scope
+        await asyncio.sleep(10)  # a cancelled handle stays until its time
+        assert reference() is None
+
+    gc.disable()
+    try:
+        in_virtual_time(main())
+    finally:
+        gc.enable()
