@@ -15,7 +15,7 @@ from collections.abc import (
     Mapping,
 )
 from functools import partial
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from aioproducer._admission import Admission
 from aioproducer._arguments import check_partition
@@ -41,6 +41,8 @@ from aioproducer.errors import (
 )
 from aioproducer.net.cancellation import is_own_cancellation
 from aioproducer.records import MAX_ERRORS, BatchResult, Record
+
+E = TypeVar("E", bound=Exception)
 
 SubmitSlow = Callable[[Any, Any, Any, int | None, Any, int | None, bool], Awaitable[Delivery]]
 
@@ -212,6 +214,7 @@ class BulkSend:
 
     async def _run(self, admission: Awaitable[None], *, raise_on_error: bool) -> BatchResult:
         stopped_by: Exception | None = None
+        tally = self.tally
         try:
             try:
                 await admission
@@ -219,13 +222,15 @@ class BulkSend:
                 stopped_by = stop.cause
             if self._on_admitted is not None:
                 self._on_admitted()
-            await self.tally.ended(self._engine.loop)
+            await tally.ended(self._engine.loop)
         except BaseException:
-            self.tally.abandon(self._engine.accumulator.ledger)
+            tally.abandon(self._engine.accumulator.ledger)
             raise
-        result = self.tally.result()
+        finally:
+            del self.tally  # an error's traceback may refer to this call, and with it to all other errors
+        result = tally.result()
         if stopped_by is not None or (result.failed and raise_on_error):
-            raise SendManyError.of_result(self._name, result, self.tally.failed_batches(), stopped_by)
+            raise SendManyError.of_result(self._name, result, tally.failed_batches(), stopped_by)
         return result
 
     async def _take_all(self, records: Iterable[Any] | AsyncIterable[Any]) -> None:
@@ -301,7 +306,7 @@ class BulkSend:
             self._check()
         except KafkaError as error:
             if refuse is not None:
-                refuse(error)
+                refuse(_without_own_frames(error))
             raise _Stopped(error) from error
 
     def _check_taken(self) -> None:
@@ -313,7 +318,7 @@ class BulkSend:
         try:
             self._admission._refuse()
         except KafkaError as error:
-            feed.refuse(error)
+            feed.refuse(_without_own_frames(error))
             raise _Stopped(error) from error
 
     # --- waiting ------------------------------------------------------------------------------------------------------
@@ -329,7 +334,7 @@ class BulkSend:
                 await self._wait_for_topic(topic, partition)
         except KafkaError as error:
             if feed.holds_record:
-                feed.refuse(error)
+                feed.refuse(_without_own_frames(error))
             if self._stops(error, topic):
                 raise _Stopped(error) from error
 
@@ -402,12 +407,12 @@ class BulkSend:
             if delivery is None:
                 delivery = await submit(*fields, False)
         except KafkaError as error:
-            self.tally.refuse(error, topic)
+            self.tally.refuse(_without_own_frames(error), topic)
             if self._stops(error, name):
                 raise _Stopped(error) from error
         except Exception as error:
             refused = SerializationError(f"a record for topic {topic!r} can't be read: {type(error).__name__}")
-            refused.__cause__ = error
+            refused.__cause__ = _without_own_frames(error)
             self.tally.refuse(refused, topic)
         else:
             count_in(delivery, self.tally)
@@ -452,6 +457,18 @@ async def _closing(records: Iterable[Any] | AsyncIterable[Any], admission: Await
                 raise
             first.add_note(f"closing the generator of the records failed too: {failure!r}")
         raise
+
+
+def _without_own_frames(error: E) -> E:
+    """The error of a record that is refused; its traceback begins where it enters the program's own code, if it does.
+
+    The producer's frames hold the record and this call: the result, which has a thousand errors, would keep as many
+    records alive, and only the garbage collector would find it.
+    """
+    at = error.__traceback__
+    while at is not None and str(at.tb_frame.f_globals.get("__name__")).startswith("aioproducer."):
+        at = at.tb_next
+    return error.with_traceback(at)
 
 
 def _take_over(data: Any, columns: Mapping[str, str]) -> ArrowSource:

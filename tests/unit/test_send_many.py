@@ -6,10 +6,12 @@ import array
 import asyncio
 import contextlib
 import enum
+import gc
 import inspect
 import itertools
 import sys
 import time
+import traceback
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -1115,23 +1117,85 @@ async def test_never_awaited(broker: ProducingBroker) -> None:
     assert not broker.log
 
 
-async def test_nothing_is_kept(broker: ProducingBroker) -> None:
+class CountedValue(bytes):
+    alive = 0
+    most = 0
+
+    def __new__(cls, data: bytes) -> CountedValue:
+        CountedValue.alive += 1
+        CountedValue.most = max(CountedValue.most, CountedValue.alive)
+        return super().__new__(cls, data)
+
+    def __del__(self) -> None:
+        CountedValue.alive -= 1
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[CountedValue]]:
+    """Without the help of the garbage collector."""
+    gc.collect()
+    monkeypatch.setattr(CountedValue, "alive", 0)
+    monkeypatch.setattr(CountedValue, "most", 0)
+    gc.disable()
+    yield CountedValue
+    gc.enable()
+
+
+async def test_nothing_is_kept(broker: ProducingBroker, counted: type[CountedValue]) -> None:
     """Records are freed once they are in the buffer, the result once it is dropped."""
-
-    class Value(bytes):
-        alive = 0
-
-        def __new__(cls, data: bytes) -> Value:
-            cls.alive += 1
-            return super().__new__(cls, data)
-
-        def __del__(self) -> None:
-            type(self).alive -= 1
-
     async with producer_of(broker) as producer:
-        result = await producer.send_many("orders", (Value(b"%d" % number) for number in range(1_000)))
+        result = await producer.send_many("orders", (counted(b"%d" % number) for number in range(1_000)))
     assert result.acked == 1_000
-    assert Value.alive == 0
+    assert counted.alive == 0
+
+
+class NoInterceptor:
+    def on_send(self, record: Record) -> Record:
+        return record
+
+
+async def refusing_async(value: bytes) -> bytes:
+    raise ValueError(len(value))
+
+
+REFUSING: dict[str, dict[str, Any]] = {
+    "none": {},
+    "interceptor": {"interceptor_classes": [NoInterceptor()]},
+    "partitioner": {"partitioner_class": lambda *_: 0},
+}
+
+
+@pytest.mark.parametrize("configs", REFUSING.values(), ids=REFUSING)
+@pytest.mark.parametrize("kind", [iter, asynchronously])
+async def test_no_refused_record_is_kept(
+    configs: dict[str, Any], kind: Callable[[Any], Any], broker: ProducingBroker, counted: type[CountedValue]
+) -> None:
+    """Not while the call runs and not by its result: they may be larger than all of buffer_memory."""
+    async with producer_of(broker, max_request_size=1_000, **configs) as producer:
+        records = kind(counted(bytes(2_000)) for _ in range(500))
+        result = await producer.send_many("orders", records, raise_on_error=False)
+        assert (result.failed, len(result.errors)) == (500, 500)
+        assert isinstance(result.errors[0][1], RecordTooLargeError)
+        assert counted.most <= 3
+        assert counted.alive == 0
+
+
+def refusing(value: bytes) -> bytes:
+    raise ValueError(len(value))
+
+
+@pytest.mark.parametrize("serializer", [refusing, refusing_async])
+async def test_a_serializer_s_error_keeps_the_program_s_frames(
+    serializer: Callable[[bytes], Any], broker: ProducingBroker, counted: type[CountedValue]
+) -> None:
+    """They tell what went wrong, until the result is dropped, which frees them at once."""
+    async with producer_of(broker, value_serializer=serializer) as producer:
+        result = await producer.send_many("orders", map(counted, [b"v"] * 500), raise_on_error=False)
+        cause = result.errors[0][1].__cause__
+        assert isinstance(cause, ValueError)
+        assert traceback.extract_tb(cause.__traceback__)[-1].name == serializer.__name__
+        del result, cause
+        assert counted.alive == 0
 
 
 async def test_tasks_of_many_calls_do_not_starve_each_other(broker: ProducingBroker) -> None:
