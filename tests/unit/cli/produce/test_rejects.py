@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import os
 from pathlib import Path
@@ -38,6 +39,21 @@ def test_the_file_is_that_of_this_run(tmp_path: Path) -> None:
     with Rejects(path):
         pass
     assert not path.exists()
+
+
+def test_a_file_that_may_not_be_removed_stays_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a directory of somebody else, as tests that run as root don't have it."""
+
+    def refuse(path: Path) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    path = tmp_path / "rejects"
+    path.write_text("of an earlier run\n")
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with Rejects(path) as rejects:
+        pass
+    assert rejects.problem is None
+    assert path.read_text() == ""
 
 
 def test_special_files_stay() -> None:
