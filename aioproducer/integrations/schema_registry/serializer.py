@@ -370,7 +370,7 @@ class BoundSchemaSerializer(Generic[Value_contra]):
                 limit_ms / 1000 + GRACE_S,
             )
         except (LookupFailedError, LookupsClosedError) as error:
-            problem = error
+            problem = error.with_traceback(None)  # it is raised for each record, and would keep the frames of all
         else:
             if found is not None:
                 self._known[topic] = found

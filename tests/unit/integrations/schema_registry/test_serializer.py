@@ -7,6 +7,7 @@ import inspect
 import json
 import math
 import sys
+import traceback
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -123,6 +124,22 @@ async def test_submit_nowait_after_a_refusal(
             await serializer.prepare("orders")
         with pytest.raises(SchemaRegistryError, match="409"):
             sending.submit_nowait("orders", {"id": 7})
+
+
+async def test_a_refusal_that_many_records_meet_stays_small(
+    registry: SchemaRegistry, fake_schema_registry: FakeSchemaRegistry
+) -> None:
+    """It is remembered, and raised again for each of them: its traceback would have frames of every one."""
+    fake_schema_registry.fail(409, error_code=409, times=None)
+    registry.lookups = lookups = Lookups(clock=lambda: 0.0)  # the failure is remembered throughout
+    bound = AvroSerializer(registry, ORDER).bind(is_key=False, max_block_ms=60_000)
+    for _ in range(100):
+        with pytest.raises(SchemaRegistryError, match="409"):
+            await bound.prepare("orders")
+    assert registered(fake_schema_registry) == 1
+    remembered = lookups.failure(bound._key("orders-value"))
+    assert remembered is not None
+    assert len(traceback.extract_tb(remembered.__traceback__)) <= 10
 
 
 async def test_after_prepare_no_record_waits(
