@@ -11,6 +11,7 @@ import random
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeAlias, cast
 
@@ -305,28 +306,33 @@ class AIOKafkaProducer:
                 except (RecordTooLargeError, SerializationError) as error:
                     refused.append(error)  # only this record's: the others are sent anyway
 
-        def ended(_: Delivery | None) -> None:
-            if (left := next((one for one in deliveries if not one.done()), None)) is not None:
-                left.add_done_callback(ended)  # an abort drops unsent records before those in flight have ended
-                return
-            # Looked at even if the future was cancelled, so that they are not logged as failures nobody cared about.
-            failed = [error for error in map(Delivery.exception, deliveries) if error is not None]
-            if future.done():
-                return
-            if failed or refused:
-                # Others that a broker refused with that record only say that they shared its batch.
-                at_fault = [error for error in failed if error.record_refused]
-                future.set_exception(familiar((refused + at_fault + failed)[0]))
-            elif deliveries:
-                self._end(future, deliveries[0])
-            else:
-                future.set_result(None)
-
+        ended = partial(self._batch_ended, future, deliveries, refused)
         if deliveries:
             deliveries[-1].add_done_callback(ended)  # usually the last to end: all are in one partition
         else:
             ended(None)
         return future
+
+    def _batch_ended(
+        self, future: asyncio.Future[Place], deliveries: list[Delivery], refused: list[KafkaError], _: Delivery | None
+    ) -> None:
+        """End a batch's future, unless records of it have not ended."""
+        if (left := next((one for one in deliveries if not one.done()), None)) is not None:
+            # An abort drops unsent records before those in flight have ended.
+            left.add_done_callback(partial(self._batch_ended, future, deliveries, refused))
+            return
+        # Looked at even if the future was cancelled, so that they are not logged as failures nobody cared about.
+        failed = [error for error in map(Delivery.exception, deliveries) if error is not None]
+        if future.done():
+            return
+        if failed or refused:
+            # Others that a broker refused with that record only say that they shared its batch.
+            at_fault = [error for error in failed if error.record_refused]
+            future.set_exception(familiar((refused + at_fault + failed)[0]))
+        elif deliveries:
+            self._end(future, deliveries[0])
+        else:
+            future.set_result(None)
 
     # --- transactions -------------------------------------------------------------------------------------------------
 
