@@ -89,11 +89,17 @@ class Closing:
             self._task.result()
         except asyncio.CancelledError:
             if self._engine is not None:
-                self._engine.fail_all(closed_too_early, unobserved=False)
+                self._give_up(self._engine)
                 if self._engine.transaction is not None:
                     self._engine.transaction.cut_short()
             self._deadline.bring_forward(0)
             raise
+
+    def _give_up(self, engine: Engine) -> None:
+        """Nobody waits for the records any more: fail what has not ended, and say so, as a short timeout would."""
+        if pending := engine.pending:
+            self._logger.warning("close() was cancelled: %d records failed, as they had not ended", pending)
+        engine.fail_all(closed_too_early, unobserved=False)
 
     @contextmanager
     def _as_closer(self) -> Iterator[None]:
@@ -115,7 +121,7 @@ class Closing:
                 self._starting.cancel()
             if self._engine is not None:
                 self._engine.turn_away(closed())
-                self._engine.fail_all(closed_too_early, unobserved=False)
+                self._give_up(self._engine)
                 self._engine.drop()
             self._preparation.close()
 

@@ -546,8 +546,8 @@ async def test_close_with_a_timeout_and_nothing_left_to_fail(
     assert "as they had not ended" not in caplog.text
 
 
-async def test_cancelled_close(broker: ProducingBroker) -> None:
-    """A cancelled close ends like close(0): no pending records, tasks, sockets or reports are left."""
+async def test_cancelled_close(broker: ProducingBroker, caplog: pytest.LogCaptureFixture) -> None:
+    """A cancelled close ends like close(0): no pending records, tasks or sockets are left; the log has their number."""
     broker.holding = True
     producer = producer_of(broker)
     await producer.start()
@@ -556,6 +556,7 @@ async def test_cancelled_close(broker: ProducingBroker) -> None:
     await cancel_close(producer)
     assert isinstance(delivery.exception(), ProducerClosedError)
     await asyncio.wait_for(producer.close(), PATIENCE_S)
+    assert caplog.text.count("close() was cancelled: 1 records failed, as they had not ended") == 1
 
 
 async def test_close_whose_task_is_cancelled_before_it_runs(broker: ProducingBroker) -> None:
