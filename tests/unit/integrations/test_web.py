@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from typing import Annotated, Any
 
+import anyio.from_thread
 import httpx
 import pytest
 from fastapi import APIRouter, BackgroundTasks, Depends, FastAPI, HTTPException, WebSocket
@@ -258,13 +259,29 @@ async def test_a_plain_handler_is_in_another_thread(cluster: FakeCluster) -> Non
         if way == "direct":
             with pytest.raises(WrongLoopError, match="run_coroutine_threadsafe"):
                 producer.submit_nowait("clicks", "direct")
+        if way == "by anyio":
+            return anyio.from_thread.run(producer.send, "clicks", way).offset
         assert producer.loop is not None
         return asyncio.run_coroutine_threadsafe(producer.send("clicks", way), producer.loop).result().offset
 
     async with serving(app) as client:
-        for way in ("direct", "by the loop"):
+        for way in ("direct", "by the loop", "by anyio"):
             assert (await client.post(f"/{way}")).status_code == 200
-    assert values(cluster, "clicks") == [b"direct", b"by the loop"]
+    assert values(cluster, "clicks") == [b"direct", b"by the loop", b"by anyio"]
+
+
+async def test_a_plain_handler_before_the_start() -> None:
+    """There is no ``producer.loop`` yet; by anyio's way it gets the same answer as others."""
+    app = FastAPI(lifespan=producer_lifespan(Producer(bootstrap_servers="127.0.0.1:1"), wait_for_kafka=False))
+    add_error_handlers(app)
+
+    @app.post("/")
+    def handler(producer: ProducerDep) -> None:
+        anyio.from_thread.run(producer.send, "clicks", "early")
+
+    async with serving(app) as client:
+        answer = await client.post("/")
+    assert (answer.status_code, answer.json()["detail"]["error"]) == (503, "NotStartedError")
 
 
 @pytest.mark.parametrize("name", ["default", "audit"])
