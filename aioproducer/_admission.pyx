@@ -53,6 +53,15 @@ from aioproducer.errors import RecordTooLargeError, SerializationError, Serializ
 
 REFUSED = (RecordTooLargeError, SerializationError)     # errors of the record itself
 
+cdef extern from *:
+    """
+    /* Of functions that look like Python's, as compiled ones do, inspect asks the code. */
+    static void aiop_flag_as_coroutine(PyObject* code) {
+        if (PyCode_Check(code)) ((PyCodeObject*)code)->co_flags |= CO_COROUTINE;
+    }
+    """
+    void aiop_flag_as_coroutine(object code)
+
 cdef enum:
     TURN_NS = 1000000
     TURN_BYTES = 262144
@@ -411,6 +420,8 @@ def mark_as_coroutine_function(function):
     """Frameworks and mocks check this before they await the result: starlette calls anything else in a thread."""
     if sys.version_info >= (3, 12):
         inspect.markcoroutinefunction(function)
+    else:
+        aiop_flag_as_coroutine(function.__code__)
     if hasattr(asyncio.coroutines, "_is_coroutine"):    # asyncio.iscoroutinefunction looks for it
         function._is_coroutine = asyncio.coroutines._is_coroutine
 

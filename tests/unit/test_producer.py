@@ -92,13 +92,10 @@ CALLS: dict[str, Callable[[Producer], Any]] = {  # calls that may be awaited
 
 each_call = pytest.mark.parametrize("call", CALLS)
 
-ASKS: list[Callable[[object], bool]] = []
-"""How programs check whether a call has to be awaited. Before Python 3.12 inspect has no marker, from 3.14 on asyncio
-warns when its function is used."""
+ASKS: list[Callable[[object], bool]] = [inspect.iscoroutinefunction]
+"""How programs check whether a call has to be awaited. From Python 3.14 on, asyncio warns when its function is used."""
 if sys.version_info < (3, 14):
     ASKS.append(asyncio.iscoroutinefunction)
-if sys.version_info >= (3, 12):
-    ASKS.append(inspect.iscoroutinefunction)
 
 
 # --- its life ---------------------------------------------------------------------------------------------------------
