@@ -460,6 +460,24 @@ cdef class Submission:
     def __qualname__(self):
         return "Producer.send" if self.is_send else "Producer.submit"
 
+    # What inspect asks of a coroutine: its class, and then its state. Without cr_await, as there are no frames to walk.
+
+    @property
+    def __class__(self):
+        return CoroutineType
+
+    @property
+    def cr_running(self):
+        return False
+
+    @property
+    def cr_suspended(self):
+        return self.stage != FRESH and self.stage != OVER
+
+    @property
+    def cr_frame(self):
+        return None
+
     def __await__(self):
         return self
 

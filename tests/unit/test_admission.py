@@ -1055,7 +1055,22 @@ async def test_is_a_coroutine_to_asyncio(door: Door) -> None:
         assert submission.__qualname__ == f"Producer.{call.__name__}"
         assert inspect.isawaitable(submission)
         assert asyncio.iscoroutine(submission)
+        assert inspect.iscoroutine(submission)
         submission.close()
+
+
+@pytest.mark.parametrize("call", ["submit", "send"])
+async def test_a_task_group_of_anyio_may_be_cancelled(door: Door, call: str) -> None:
+    """Before version 4.14, anyio takes only what inspect takes for a coroutine, and asks that for its state."""
+    submission = getattr(door, call)("unknown", b"v")
+    assert inspect.getcoroutinestate(submission) not in (inspect.CORO_RUNNING, inspect.CORO_SUSPENDED)
+    task = asyncio.create_task(submission)
+    await turns()
+    assert inspect.getcoroutinestate(submission) == inspect.CORO_SUSPENDED
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert inspect.getcoroutinestate(submission) == inspect.CORO_CLOSED
 
 
 async def test_nothing_before_the_first_step(door: Door) -> None:
