@@ -25,13 +25,14 @@ from collections.abc import Callable
 from typing import Any
 
 from aioproducer.errors import KafkaError
+from aioproducer.transaction.partitions import BROKER_WAITS_MS
 from aioproducer.transaction.requests import TransactionRequests
 
-SOON_MS = 20
+SOON_MS = BROKER_WAITS_MS
 """How long after the end of a transaction the next one's first batch is held back to ask: as long as the broker would
 wait."""
 
-QUICK_MS = 20
+QUICK_MS = BROKER_WAITS_MS
 """The longest that EndTxn may have taken: where a round trip takes longer than the broker would wait, none is spent."""
 
 LONGEST_MS = 200

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-HEAD_START_MS = 20
-"""A broker that finds the coordinator at work for another request tries again after this time (Kafka's
-``add.partitions.to.txn.retry.backoff.ms``), so holding its request back for longer gains nothing."""
+from aioproducer.transaction.partitions import BROKER_WAITS_MS
 
 
 class HeadStart:
@@ -25,7 +23,7 @@ class HeadStart:
 
     def give(self) -> None:
         """A request begins."""
-        self._ends_s = self._loop.time() + HEAD_START_MS / 1000
+        self._ends_s = self._loop.time() + BROKER_WAITS_MS / 1000
 
     def is_over(self) -> bool:
         """Whether it has passed; if not, ``over`` will be called when it has."""

@@ -17,6 +17,10 @@ from collections.abc import Callable, Iterable
 
 from aioproducer.records import TopicPartition
 
+BROKER_WAITS_MS = 20
+"""A broker that finds the coordinator at work for another request tries again after this time (Kafka's
+``add.partitions.to.txn.retry.backoff.ms``), so holding its request back for longer gains nothing."""
+
 LAST_PRODUCE_V1 = 11
 """From version 12 on, a Produce request adds its partitions itself, which needs V2."""
 

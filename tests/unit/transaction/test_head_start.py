@@ -8,10 +8,11 @@ import pytest
 
 from aioproducer import Producer
 from aioproducer.testing import FakeCluster
-from aioproducer.transaction.head_start import HEAD_START_MS, HeadStart
+from aioproducer.transaction.head_start import HeadStart
+from aioproducer.transaction.partitions import BROKER_WAITS_MS
 from tests.unit.waiting import in_virtual_time, until
 
-LONG_S = HEAD_START_MS / 1000
+LONG_S = BROKER_WAITS_MS / 1000
 
 
 def test_it_ends_and_is_told_once() -> None:
