@@ -89,16 +89,16 @@ class Closing:
             self._task.result()
         except asyncio.CancelledError:
             if self._engine is not None:
-                self._give_up(self._engine)
+                self._give_up(self._engine, "close() was cancelled", self._engine.pending)
                 if self._engine.transaction is not None:
                     self._engine.transaction.cut_short()
             self._deadline.bring_forward(0)
             raise
 
-    def _give_up(self, engine: Engine) -> None:
-        """Nobody waits for the records any more: fail what has not ended, and say so, as a short timeout would."""
-        if pending := engine.pending:
-            self._logger.warning("close() was cancelled: %d records failed, as they had not ended", pending)
+    def _give_up(self, engine: Engine, why: str, pending: int) -> None:
+        """Fail what has not ended, and say so: nobody may be left who looks at the Deliveries."""
+        if pending:
+            self._logger.warning("%s: %d records failed, as they had not ended", why, pending)
         engine.fail_all(closed_too_early, unobserved=False)
 
     @contextmanager
@@ -121,7 +121,7 @@ class Closing:
                 self._starting.cancel()
             if self._engine is not None:
                 self._engine.turn_away(closed())
-                self._give_up(self._engine)
+                self._give_up(self._engine, "close() was cancelled", self._engine.pending)
                 self._engine.drop()
             self._preparation.close()
 
@@ -175,11 +175,8 @@ class Closing:
         try:
             await engine.flushes.flush(self._deadline, closing=True)
         except FlushTimeoutError as error:
-            if error.pending:  # else only memory of records that expired in flight is missing; those were reported
-                self._logger.warning(
-                    "close(timeout=%s): %d records failed, as they had not ended", self._deadline.timeout, error.pending
-                )
-            engine.fail_all(closed_too_early, unobserved=False)
+            # If none is pending, only memory of records that expired in flight is missing; those were reported.
+            self._give_up(engine, f"close(timeout={self._deadline.timeout})", error.pending)
         finally:
             transaction = engine.transaction
             if transaction is not None and not await self._deadline.bound(transaction.close(self._deadline.left_s)):
