@@ -1154,10 +1154,6 @@ class NoInterceptor:
         return record
 
 
-async def refusing_async(value: bytes) -> bytes:
-    raise ValueError(len(value))
-
-
 REFUSING: dict[str, dict[str, Any]] = {
     "none": {},
     "interceptor": {"interceptor_classes": [NoInterceptor()]},
@@ -1181,6 +1177,10 @@ async def test_no_refused_record_is_kept(
 
 
 def refusing(value: bytes) -> bytes:
+    raise ValueError(len(value))
+
+
+async def refusing_async(value: bytes) -> bytes:
     raise ValueError(len(value))
 
 

@@ -46,8 +46,8 @@ from aioproducer.protocol.header import encode_request
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse
 from tests.eager import make_tasks_eager
 from tests.unit.core import messages_of
+from tests.unit.lifetimes import goes_by_itself
 from tests.unit.net.fake_broker import EVERYTHING, FakeBroker, ReceivedRequest, closed_port, end_with_answer
-from tests.unit.net.lifetimes import goes_by_itself
 from tests.unit.net.stand_in import StandIn
 
 METADATA = MetadataRequest(topics=[])

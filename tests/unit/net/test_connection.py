@@ -40,6 +40,7 @@ from aioproducer.protocol.header import encode_request
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse
 from aioproducer.version import VERSION
+from tests.unit.lifetimes import goes_by_itself
 from tests.unit.net.fake_broker import (
     EVERYTHING,
     FakeBroker,
@@ -49,7 +50,6 @@ from tests.unit.net.fake_broker import (
     end_with_answer,
     framed,
 )
-from tests.unit.net.lifetimes import goes_by_itself
 
 INIT = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
 METADATA = MetadataRequest(topics=[])
