@@ -861,8 +861,12 @@ async def test_failures_by_the_program_itself_leave_nothing(accumulator: RecordA
         fail(accumulator, batch)
         assert deliveries[0].peek_exception() is not None
 
+    def growth() -> int:
+        before = allocated_blocks()
+        for _ in range(50):
+            life()
+        return allocated_blocks() - before
+
     life()
-    before = allocated_blocks()
-    for _ in range(50):
-        life()
-    assert allocated_blocks() - before < 50
+    # What is left by a failure is there each time; what the rest of the process allocates meanwhile is not.
+    assert min(growth() for _ in range(3)) < 50
