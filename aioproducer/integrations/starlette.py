@@ -254,6 +254,9 @@ def metrics_response(
 OWN_FAULTS = (SerializationError, InvalidTopicError, TransactionStateError, WrongLoopError)
 """Errors of the program: trying again does not help."""
 
+_WORST = (500, 413, 503)
+"""If there are several errors, the first of these that one of them has is the answer."""
+
 
 def add_error_handlers(app: Starlette) -> None:
     """Answer requests whose handler raised a KafkaError.
@@ -265,19 +268,49 @@ def add_error_handlers(app: Starlette) -> None:
     The answer names the error's class; its ``maybe_written`` says whether the record may still be in Kafka, so that
     trying again could duplicate it. The error's text, which names brokers and topics, goes only to the log. Web sockets
     have no such answer: there the error reaches the server.
+
+    A task group's ExceptionGroup is answered like a ``send_many`` if it has nothing but KafkaErrors, with
+    ``maybe_written`` set, as other records of the group may be in Kafka; else it reaches the server. An application's
+    own handler of ExceptionGroup stays.
     """
     app.add_exception_handler(KafkaError, _answer)
+    if ExceptionGroup not in app.exception_handlers:
+        app.add_exception_handler(ExceptionGroup, _answer_group)
 
 
 async def _answer(request: Request, error: Exception) -> Response:
     if request.scope["type"] == "websocket":  # for which frameworks call this too
         raise error
-    # Not request.url: it can't be made of every request. Paths are decoded, and may hold anything.
-    logger.warning("%s %s: %s", request.method, excerpt(request.scope["path"]), excerpt(_text(error), 1_000))
+    _log(request, _text(error))
     if isinstance(error, SendManyError) and isinstance(error.__cause__, HTTPException):
         raise error.__cause__ from None  # the application's handlers are asked about what this one raises
-    maybe_written = getattr(error, "maybe_written", False)
-    status = _status(error)
+    return _told(error, _status(error), getattr(error, "maybe_written", False))
+
+
+async def _answer_group(request: Request, error: Exception) -> Response:
+    errors = list(_leaves(error))
+    if request.scope["type"] == "websocket" or not all(isinstance(each, KafkaError) for each in errors):
+        raise error
+    status, decisive = min(((_status(each), each) for each in errors), key=lambda pair: _WORST.index(pair[0]))
+    _log(request, f"a group of errors ({len(errors)}), the first: {_text(errors[0])}")
+    return _told(decisive, status, maybe_written=True)
+
+
+def _leaves(error: Exception) -> Iterator[Exception]:
+    """The errors of nested groups; one with several causes that is a KafkaError by itself counts as one."""
+    if isinstance(error, ExceptionGroup) and not isinstance(error, KafkaError):
+        for each in error.exceptions:
+            yield from _leaves(each)
+    else:
+        yield error
+
+
+def _log(request: Request, text: str) -> None:
+    # Not request.url: it can't be made of every request. Paths are decoded, and may hold anything.
+    logger.warning("%s %s: %s", request.method, excerpt(request.scope["path"]), excerpt(text, 1_000))
+
+
+def _told(error: Exception, status: int, maybe_written: bool) -> Response:
     detail = {"error": type(error).__name__, "maybe_written": maybe_written}
     headers = {"Retry-After": "1"} if status == 503 and not maybe_written else None
     return JSONResponse({"detail": detail}, status, headers)
@@ -293,7 +326,7 @@ def _status(error: Exception) -> int:
     if isinstance(error, SendManyError):
         of_records = [own for _, own in error.result.errors] if error.result else []
         among = {_status(each) for each in (*error.exceptions, *of_records)}
-        return next(status for status in (500, 413, 503) if status in among)
+        return min(among, key=_WORST.index)
     if isinstance(error, RecordTooLargeError):
         return 413
     if not isinstance(error, KafkaError) or error.record_refused:  # in a bulk call, its iterable may raise anything

@@ -27,6 +27,7 @@ from aioproducer.errors import (
     BootstrapError,
     InvalidTopicError,
     ProducerClosedError,
+    SerializationError,
     TopicAuthorizationFailedError,
     WrongLoopError,
 )
@@ -767,6 +768,74 @@ async def test_the_worst_record_of_a_bulk_call_decides(
     detail = {"error": "SendManyError", "maybe_written": False}
     assert (answer.status_code, answer.json()["detail"]) == (status, detail)
     assert ("Retry-After" in answer.headers) is (status == 503)
+
+
+async def result_of(send: Awaitable[object]) -> None:
+    await send
+
+
+GROUPS: dict[str, tuple[list[Any], int, str]] = {
+    "no permission": (["tea", "tea"], 503, "TopicAuthorizationFailedError"),
+    "one too large": (["tea", "x" * 2_000], 413, "RecordTooLargeError"),
+    "one not encodable": (["x" * 2_000, 5], 500, "SerializationError"),
+}
+
+
+@pytest.mark.parametrize("case", GROUPS)
+async def test_the_worst_error_of_a_task_group_decides(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture, case: str
+) -> None:
+    """It is not to be tried again: other records of the group may be in Kafka."""
+    records, status, error = GROUPS[case]
+    cluster.faults.fail("Produce", 29)
+    app = FastAPI(lifespan=producer_lifespan(make(cluster, max_request_size=1_000), topics=["orders"]))
+    add_error_handlers(app)
+
+    @app.post("/orders")
+    async def order(producer: ProducerDep) -> None:
+        sends = [asyncio.create_task(producer.send("orders", value)) for value in records]
+        await asyncio.wait(sends)  # so that none is cancelled because another has failed
+        async with asyncio.TaskGroup(), asyncio.TaskGroup() as group:
+            for each in sends:
+                group.create_task(result_of(each))
+
+    async with serving(app) as client:
+        answer = await client.post("/orders")
+    assert (answer.status_code, answer.json()["detail"]) == (status, {"error": error, "maybe_written": True})
+    assert "Retry-After" not in answer.headers
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "aioproducer.integrations"]
+    assert line.startswith("POST /orders: a group of errors (2), the first: ")
+
+
+async def test_a_task_group_with_another_error_reaches_the_server(cluster: FakeCluster) -> None:
+    app = FastAPI(lifespan=producer_lifespan(make(cluster)))
+    add_error_handlers(app)
+
+    @app.post("/orders")
+    async def order(producer: ProducerDep) -> None:
+        raise ExceptionGroup("of a task group", [SerializationError("one"), ExceptionGroup("", [KeyError("two")])])
+
+    async with serving(app) as client:
+        with pytest.raises(ExceptionGroup, match="of a task group"):
+            await client.post("/orders")
+
+
+async def test_an_applications_own_answer_to_groups_stays(cluster: FakeCluster) -> None:
+    app = FastAPI(lifespan=producer_lifespan(make(cluster)))
+
+    @app.exception_handler(ExceptionGroup)
+    async def handle(request: Request, error: Exception) -> Response:
+        return PlainTextResponse("several things failed", 418)
+
+    add_error_handlers(app)
+
+    @app.post("/orders")
+    async def order(producer: ProducerDep) -> None:
+        raise ExceptionGroup("of a task group", [SerializationError("one")])
+
+    async with serving(app) as client:
+        answer = await client.post("/orders")
+    assert (answer.status_code, answer.text) == (418, "several things failed")
 
 
 class Refused(HTTPException):
