@@ -254,11 +254,12 @@ class ProduceHandler:
     def _refused(self, topic: Topic | None, index: int, error: BrokerError) -> PartitionProduceResponse:
         partition = topic.partition(index) if topic else None
         assert error.code is not None
+        told = str(error)
         return PartitionProduceResponse(
             index=index,
             error_code=error.code,
             base_offset=NO_OFFSET,
-            error_message=str(error),
+            error_message=told if told != error.meaning else None,  # as with Kafka: what the code says goes without
             current_leader=self._leader_hint(partition, error.code),
             log_start_offset=-1,
         )

@@ -89,6 +89,12 @@ class TestFail:
         cluster.faults.fail("Produce", "POLICY_VIOLATION", message="not on Sundays")
         assert produce(cluster, batch(b"a")).error_message == "not on Sundays"
 
+    def test_what_the_code_says_is_not_told_again(self) -> None:
+        """Neither does Kafka: a program's error would have it twice."""
+        cluster = model()
+        cluster.faults.fail("Produce", "POLICY_VIOLATION")
+        assert produce(cluster, batch(b"a")).error_message is None
+
     def test_metadata_of_a_topic(self) -> None:
         cluster = model()
         cluster.faults.fail("Metadata", "TOPIC_AUTHORIZATION_FAILED", topic="orders")
