@@ -10,6 +10,13 @@ def not_started() -> KafkaError:
     return NotStartedError("the producer was not started; use async with, or await start()")
 
 
+def still_starting() -> KafkaError:
+    """For a call while ``start`` runs."""
+    return NotStartedError(
+        "the producer is still starting; call it after start() has returned, or in the body of async with"
+    )
+
+
 def closed() -> KafkaError:
     """For a call after ``close``."""
     return ProducerClosedError("the producer was closed; it does not start again, make a new one")

@@ -26,7 +26,7 @@ from aioproducer.errors import (
 )
 from aioproducer.record_preparation import RecordPreparation
 from aioproducer.records import Headers, Key_contra, Record, Value_contra
-from aioproducer.refusals import in_other_loop, in_other_thread, not_started
+from aioproducer.refusals import in_other_loop, in_other_thread, not_started, still_starting
 
 
 class SlowAdmission(Admission[Key_contra, Value_contra]):
@@ -240,17 +240,21 @@ class SlowAdmission(Admission[Key_contra, Value_contra]):
     def _check_open(self) -> None:
         """Raise the error for a call before the start, after the end, or from elsewhere."""
         if not self._is_open:
-            raise self._refusal()
+            raise self._not_open()
         if self._running_engine().loop is not _running_loop():
             raise in_other_loop()
 
     def _refuse(self) -> NoReturn:
         """Called by the compiled path when it does not admit a record."""
         if not self._is_open:
-            raise self._refusal()
+            raise self._not_open()
         if not self._is_admitting:
             self._check_admitting()
         raise in_other_thread()
+
+    def _not_open(self) -> KafkaError:
+        is_starting = self._refusal is not_started and self._engine is not None
+        return still_starting() if is_starting else self._refusal()
 
     def _running_engine(self) -> Engine:
         if self._engine is None:

@@ -193,6 +193,23 @@ async def test_before_start(call: str) -> None:
         producer.submit_nowait("orders", b"v")
 
 
+@pytest.mark.parametrize("call", [*CALLS, "send_many"])
+async def test_while_it_starts(broker: ProducingBroker, call: str) -> None:
+    """The error does not say that nobody started it."""
+    broker.silent(MetadataRequest)
+    producer = producer_of(broker)
+    starting = asyncio.create_task(producer.start())
+    await turns(1)
+    calls = CALLS | {"send_many": lambda producer: producer.send_many("orders", [b"v"])}
+    with pytest.raises(NotStartedError, match="still starting"):
+        await calls[call](producer)
+    with pytest.raises(NotStartedError, match="still starting"):
+        producer.submit_nowait("orders", b"v")
+    await producer.close()
+    with pytest.raises(ProducerClosedError):
+        await starting
+
+
 @each_call
 async def test_after_close(broker: ProducingBroker, call: str) -> None:
     """Every call after close raises ProducerClosedError, even without a start."""
