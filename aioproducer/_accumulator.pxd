@@ -93,6 +93,7 @@ cdef class RecordAccumulator:
     cdef bint any_under_way(self)
     cdef void close_awaited(self, busy_nodes)
     cdef void end_back_off(self, ProducerBatch batch, int64_t now_ms)
+    cdef bint may_seal_more(self, NodeQueue node) noexcept
     cdef Py_ssize_t size_in_request(self, ProducerBatch batch) noexcept
     cdef void start_sealing(self, ProducerBatch batch, NodeQueue node)
     cdef void count_sealing(self, ProducerBatch batch, NodeQueue node)

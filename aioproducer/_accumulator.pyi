@@ -168,8 +168,22 @@ class RecordAccumulator:
             The batches taken, now in flight, and those to compress and pass to ``sealed``.
         """
 
+    def take_unsealed(
+        self, node_id: int, now_ms: int, may_send: Callable[[ProducerBatch], bool], inline_limit: int
+    ) -> list[ProducerBatch]:
+        """Take batches to compress for a broker that takes no request now, in the order in which they would go.
+
+        With those that ``drain`` has returned, they are at most about two requests.
+
+        Args:
+            may_send: False for a batch that must not go yet.
+            inline_limit: smaller batches are left for ``drain``.
+        Returns:
+            Batches to compress and pass to ``sealed``; nothing overtakes them.
+        """
+
     def sealed(self, batch: ProducerBatch, compressed: bytes | None, codec_bits: int) -> None:
-        """Take back a batch that ``drain`` returned for compression; None leaves it plain."""
+        """Take back a batch that was to be compressed; None leaves it plain."""
 
     def handed_over(self, batches: list[ProducerBatch], now_ms: int, touch_every_ms: int) -> list[str]:
         """Count an attempt of each batch; returns the topics of which metadata should hear that they are in use.

@@ -46,6 +46,7 @@ cdef enum:
     SHORT_LINGER_MS = 50    # at most, while memory is short
     GATHER_SHARE = 8        # a batch past its linger gathers for at most this part of delivery_timeout_ms
     LATE_MS = 100           # as in patient_timer.py
+    SEALED_AHEAD = 64       # partitions looked at for batches to compress while their broker takes no request
 
 
 cdef Delivery delivery_of(ProducerBatch batch, RecordView* record):
@@ -459,8 +460,7 @@ cdef class RecordAccumulator:
             elif not may_send(batch):
                 node.push(queue)    # not sealed ahead either: it would displace one that may go
             elif self.compresses and not batch.sealed and batch.size_bytes > inline_left:
-                if node.sealing_bytes < 2 * self.max_request_size:
-                    queue.in_ready = False
+                if self.may_seal_more(node):
                     self.start_sealing(batch, node)
                     unsealed.append(batch)
                 else:
@@ -483,6 +483,31 @@ cdef class RecordAccumulator:
             self.mark_ready(queue)
         return batches, unsealed
 
+    def take_unsealed(self, int32_t node_id, int64_t now_ms, may_send, Py_ssize_t inline_limit):
+        cdef NodeQueue node = self.node(node_id)
+        cdef PartitionQueue queue
+        cdef ProducerBatch batch
+        cdef list unsealed = []
+        cdef list kept = []
+        while len(kept) < SEALED_AHEAD and self.may_seal_more(node):
+            queue = node.pop()
+            if queue is None:
+                break
+            batch = queue.first
+            if not queue.can_go(now_ms):
+                queue.in_ready = False
+            elif batch.sealed or batch.size_bytes <= inline_limit or not may_send(batch):
+                kept.append(queue)
+            else:
+                self.start_sealing(batch, node)
+                unsealed.append(batch)
+        for item in reversed(kept):
+            node.push_first(<PartitionQueue>item)
+        return unsealed
+
+    cdef bint may_seal_more(self, NodeQueue node) noexcept:
+        return node.sealing_bytes < 2 * self.max_request_size
+
     cdef Py_ssize_t size_in_request(self, ProducerBatch batch) noexcept:
         """What a batch takes at most in the request that is being filled, with the fields around it.
 
@@ -494,12 +519,13 @@ cdef class RecordAccumulator:
         return size
 
     cdef void start_sealing(self, ProducerBatch batch, NodeQueue node):
+        batch.queue.in_ready = False
         batch.state = SEALING
         self.count_sealing(batch, node)
 
     cdef void count_sealing(self, ProducerBatch batch, NodeQueue node):
         batch.sealing_node = node
-        node.sealing_bytes += batch.size_bytes
+        node.sealing_bytes += batch.wire_size()
 
     cdef int take(self, ProducerBatch batch, int64_t now_ms) except -1:
         batch.queue.remove(batch)
@@ -527,12 +553,15 @@ cdef class RecordAccumulator:
 
     cdef void end_sealing(self, ProducerBatch batch):
         if batch.sealing_node is not None:
-            batch.sealing_node.sealing_bytes -= batch.size_bytes
+            batch.sealing_node.sealing_bytes -= batch.wire_size()
             batch.sealing_node = None
 
     def sealed(self, ProducerBatch batch not None, bytes compressed, int codec_bits):
+        cdef NodeQueue node = batch.sealing_node
         if batch.state == SEALING:
+            node.sealing_bytes -= batch.wire_size()
             batch.seal(compressed, codec_bits)
+            node.sealing_bytes += batch.wire_size()
             batch.state = CLOSED
             self.mark_ready(batch.queue)
         else:

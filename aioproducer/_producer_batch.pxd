@@ -138,7 +138,7 @@ cdef class NodeQueue:
     cdef PartitionQueue first_ready
     cdef PartitionQueue last_ready
     cdef Py_ssize_t ready_count
-    cdef Py_ssize_t sealing_bytes           # being compressed, or compressed but not drained
+    cdef Py_ssize_t sealing_bytes           # of batches given out to be compressed and not drained, at their size now
     cdef int64_t stalled_ms                 # since when ready batches could not be sent; -1: they can
 
     cdef void push(self, PartitionQueue queue) noexcept

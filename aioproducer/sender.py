@@ -8,8 +8,9 @@ the loop that reads them: batch_outcomes.py ends their batches or queues them ag
     drain -> (seal in a worker) -> number -> send -> answer -> acknowledged | requeue | split | failed
                                                   `-> none, the connection ended: in doubt -> requeue | failed
 
-A slow, throttled or unreachable broker holds up no other: its partitions wait in its own ready queue. Only partitions
-that are new to a transaction wait for each other (transaction/partitions.py).
+A slow, throttled or unreachable broker holds up no other: its partitions wait in its own ready queue, and what would go
+next is compressed meanwhile. Only partitions that are new to a transaction wait for each other
+(transaction/partitions.py).
 """
 
 from __future__ import annotations
@@ -187,6 +188,7 @@ class Sender:
                     self._fail_refused(node_id, now_ms)
                 if retry_ms is not None and retry_ms > now_ms and (deadline_ms < 0 or retry_ms < deadline_ms):
                     deadline_ms = retry_ms
+                self._seal_ahead(node_id, now_ms)
         return deadline_ms
 
     def _fail_refused(self, node_id: int, now_ms: int) -> None:
@@ -220,8 +222,18 @@ class Sender:
                 return
             written_bytes += self._send(connection, batches, now_ms)
             if self._client.free_connection(node_id, now_ms) is not connection:
+                self._seal_ahead(node_id, now_ms)
                 return
         self.wake()  # the rest in the next turn
+
+    def _seal_ahead(self, node_id: int, now_ms: int) -> None:
+        """Have compressed what waits for a broker that takes no request, so that it fills the next ones at once."""
+        if self._sealer.inline_bytes:
+            unsealed = self._accumulator.take_unsealed(
+                node_id, now_ms, self._sequences.may_send, self._sealer.inline_bytes
+            )
+            if unsealed:
+                self._sealer.seal_in_workers(unsealed)
 
     # --- sending ------------------------------------------------------------------------------------------------------
 

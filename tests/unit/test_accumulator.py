@@ -754,9 +754,14 @@ def test_no_more_is_compressed_ahead_than_two_requests() -> None:
         put(accumulator, topic, bytes(900), partition=partition)
     ahead = sealing(accumulator)
     assert len(ahead) == 3
+    assert accumulator.take_unsealed(1, NOW, lambda _: True, 0) == []
     for batch in ahead:
         accumulator.sealed(batch, b"small", 1)
-    assert sealing_goes_on(accumulator) == (3, 0)
+    ahead = accumulator.take_unsealed(1, NOW, lambda _: True, 0)
+    assert len(ahead) == 2
+    for batch in ahead:
+        accumulator.sealed(batch, bytes(900), 1)
+    assert sealing_goes_on(accumulator) == (5, 0)
     assert sealing_goes_on(accumulator) == (0, 3)
 
 
@@ -802,6 +807,42 @@ def test_what_may_not_be_sent_is_not_sealed_ahead() -> None:
     accumulator.close_all()
     batches, unsealed = accumulator.drain(1, 1 << 20, 0, lambda batch: batch.partition == 3, 0)
     assert (batches, [batch.partition for batch in unsealed]) == ([], [3])
+
+
+def test_what_is_compressed_ahead_keeps_the_order_of_the_rest() -> None:
+    """What may not go yet, is compressed already, or is left to the loop stays where it was."""
+    accumulator = make_accumulator(compresses=True)
+    topic = add_topic(accumulator, leaders=[1] * 5)
+    for partition in range(5):
+        put(accumulator, topic, bytes(1000 if partition in (1, 3, 4) else 100), partition=partition)
+    accumulator.close_all()
+    (first,) = accumulator.take_unsealed(1, NOW, lambda batch: batch.partition == 3, 500)
+    assert (first.partition, accumulator.take_unsealed(1, NOW, lambda _: False, 500)) == (3, [])
+    accumulator.sealed(first, b"small", 1)
+    ahead = accumulator.take_unsealed(1, NOW, lambda _: True, 500)
+    assert [batch.partition for batch in ahead] == [1, 4]
+    assert [batch.partition for batch in drain(accumulator, now_ms=NOW)] == [0, 2, 3]
+    for batch in ahead:
+        accumulator.sealed(batch, b"small", 1)
+    assert [batch.partition for batch in drain(accumulator, now_ms=NOW)] == [1, 4]
+
+
+def test_few_partitions_are_looked_at_to_compress_ahead() -> None:
+    """That happens whenever the sender wakes; with thousands of small batches it would take as long as sending them."""
+    accumulator = make_accumulator(compresses=True)
+    topic = add_topic(accumulator, leaders=[1] * 1000)
+    for partition in range(1000):
+        put(accumulator, topic, bytes(100), partition=partition)
+    accumulator.close_all()
+    asked: list[int] = []
+
+    def may_send(batch: ProducerBatch) -> bool:
+        asked.append(batch.partition)
+        return False
+
+    for _ in range(2):
+        assert accumulator.take_unsealed(1, NOW, may_send, 0) == []
+    assert asked == [*range(64)] * 2
 
 
 def test_release_while_sealing() -> None:

@@ -31,7 +31,7 @@ from aioproducer.sender import Sender
 from aioproducer.transaction.manager import TransactionManager
 from tests.reference import record_batch as reference
 from tests.unit.core import TOPIC_ID, add_topic, make_accumulator, put
-from tests.unit.waiting import turns
+from tests.unit.waiting import turns, until
 
 PID = 4000
 OTHER_ID = b"another id 16 by"
@@ -439,6 +439,30 @@ async def test_compressed_in_a_worker() -> None:
 
     await running(bench, body)
     assert not bench.accumulator.has_live_batches()
+    await bench.sealer.close()
+
+
+@pytest.mark.parametrize("why", ["enough in flight", "the last place was just taken", "no connection"])
+async def test_compressed_while_the_broker_takes_no_request(why: str) -> None:
+    """Large batches are then ready for its next requests."""
+    bench = Bench(partitions=3, compression_type="gzip", batch_size=20_000, max_request_size=15_000)
+    bench.client.max_in_flight = 1
+    if why == "enough in flight":
+        bench.send()
+    elif why == "no connection":
+        del bench.client.connections[1]
+    for partition, value in enumerate([random.Random(1).randbytes(8_000)] * 2 + [b"x" * 19_000]):
+        bench.put(value, partition=partition)
+    bench.close_all()
+    bench.step()
+    await until(lambda: bench.progress == 1)
+    bench.client.connections[1] = bench.connection
+    while bench.accumulator.has_live_batches():
+        if bench.connection.in_flight:
+            bench.connection.sent[-1].answered()
+        bench.step()
+    sent = [(partition, batch.attributes) for each in bench.connection.sent for _, partition, batch in each.batches]
+    assert sent[-3:] == [(0, 0), (1, 0), (2, 1)]
     await bench.sealer.close()
 
 
