@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from benchmarks import bench_instructions, bench_profile, report
 from benchmarks.bench_broker_throughput import BENCH as BROKER_THROUGHPUT
 from benchmarks.bench_client_cost import BENCH as CLIENT_COST
+from benchmarks.bench_distance import BENCH as DISTANCE
 from benchmarks.bench_latency import BENCH as LATENCY
 from benchmarks.bench_loop import BENCH as LOOP
 from benchmarks.bench_metrics import BENCH as METRICS
@@ -39,7 +40,7 @@ from benchmarks.peers import (
     WEB_CLIENTS,
     Client,
 )
-from benchmarks.plan import FULL, METRICS_INTERVAL_MS, QUICK, WARM_UP, Bench, Effort
+from benchmarks.plan import DISTANCE_MS, FULL, METRICS_INTERVAL_MS, QUICK, WARM_UP, Bench, Effort
 from benchmarks.runner import Run, as_json, run_bench
 from benchmarks.servers import Server, SinkServer, broker
 
@@ -47,6 +48,7 @@ BENCHES = (
     CLIENT_COST,
     BROKER_THROUGHPUT,
     TLS,
+    DISTANCE,
     WEB,
     WEB_APP,
     WEB_BACKGROUND,
@@ -136,6 +138,8 @@ def start_server(bench: Bench, bootstrap: str | None, console: Console, stack: c
         return SinkServer()
     if bench.server == "sink that wants metrics":
         return SinkServer(METRICS_INTERVAL_MS)
+    if bench.server == "distant sink":
+        return SinkServer(answer_delay_ms=DISTANCE_MS)
     with console.status("starting Kafka"):
         return stack.enter_context(broker(bootstrap, 3 if bench.server == "three brokers" else 1))
 

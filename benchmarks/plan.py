@@ -9,8 +9,10 @@ from benchmarks.payloads import KEY_BYTES
 from benchmarks.peers import Client
 
 Pattern = Literal["publish", "tasks", "gather", "paced", "start", "requests", "beside"]
-ServerKind = Literal["sink", "sink that wants metrics", "broker", "three brokers"]
+ServerKind = Literal["sink", "sink that wants metrics", "distant sink", "broker", "three brokers"]
 METRICS_INTERVAL_MS = 1_000
+DISTANCE_MS = 100
+"""How late a distant sink answers: about the round trip between two continents."""
 
 SMALL_VALUE_BYTES = 100
 LARGE_VALUE_SHARE = 0.4
@@ -34,6 +36,7 @@ class Case:
         http: the request parser of a web application, ``h11`` or ``httptools``.
         transactional: whether each record is a transaction, whose marker takes an offset too.
         gc_frozen: whether it calls ``gc.freeze()`` and collects less often.
+        share: part of a client's usual number of records, where all are slower than usual.
         quick: whether it is in the short plan too.
     """
 
@@ -52,6 +55,7 @@ class Case:
     transactional: bool = False
     http: str = "httptools"
     gc_frozen: bool = False
+    share: float = 1.0
     quick: bool = True
 
 
@@ -134,7 +138,7 @@ class Effort:
 
     def records(self, client: Client, case: Case) -> int:
         """Return the number of records in the measured section, in whole thousands."""
-        share = self.share * (1 if case.value_bytes <= SMALL_VALUE_BYTES else LARGE_VALUE_SHARE)
+        share = self.share * case.share * (1 if case.value_bytes <= SMALL_VALUE_BYTES else LARGE_VALUE_SHARE)
         return max(2_000, round(client.records * share / 1_000) * 1_000)
 
     def warmup_records(self, client: Client, case: Case) -> int:

@@ -81,24 +81,27 @@ class SinkServer(Server):
 
     Args:
         metrics_interval_ms: how often it requests client metrics; 0 for never.
+        answer_delay_ms: how late each answer is, as from a distant cluster.
     """
 
     reaped = True
     warms_up = False
 
-    def __init__(self, metrics_interval_ms: int = 0) -> None:
+    def __init__(self, metrics_interval_ms: int = 0, answer_delay_ms: int = 0) -> None:
         self._metrics_interval_ms = metrics_interval_ms
+        self._answer_delay_ms = answer_delay_ms
 
     def describe(self) -> str:
         wish = f"; it wants metrics every {self._metrics_interval_ms} ms" if self._metrics_interval_ms else ""
+        late = f"; each answer leaves {self._answer_delay_ms} ms late" if self._answer_delay_ms else ""
         return (
             "a sink that answers Produce requests and stores nothing (benchmarks/sink.c), a process of its own with "
-            f"the receive buffer of a broker{wish}"
+            f"the receive buffer of a broker{wish}{late}"
         )
 
     @contextlib.contextmanager
     def visit(self, codec: str, partitions: int = PARTITIONS, payload_bytes: int = 0) -> Iterator[Visit]:
-        with running_sink(partitions, self._metrics_interval_ms) as sink:
+        with running_sink(partitions, self._metrics_interval_ms, self._answer_delay_ms) as sink:
             visit = Visit(sink.bootstrap, "bench", codec)
             yield visit
         if sink.counts is not None and visit.sent is not None:

@@ -2,7 +2,8 @@
  *
  * So little work a record that the client, not the server, is what a benchmark on two cores measures. One thread, poll(2),
  * one node, every topic exists with --partitions partitions. It prints one JSON line {"port": N} once it listens. It ends when
- * its standard input ends (so it never outlives the benchmark) and then prints a second line with the counts.
+ * its standard input ends (so it never outlives the benchmark) and then prints a second line with the counts. With
+ * --answer-delay-ms each answer leaves so much later, as from a distant cluster; requests are read at once all the same.
  *
  * It speaks ApiVersions 0-4, Metadata 0-13, InitProducerId 0-5 and Produce 3-13; with --metrics-interval-ms also what clients
  * need to push their metrics (KIP-714), which it counts. Fetch and FindCoordinator are only
@@ -26,6 +27,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -451,8 +453,8 @@ static bool write_all(int fd, const uint8_t *data, size_t size) {
 
 typedef enum { ANSWERED, BROKEN, LEFT } Outcome; /* LEFT: the client has gone before its answer, as one that ends does */
 
-/* One frame without its size. If not ANSWERED, the connection has to end. */
-static Outcome answer_frame(int fd, const uint8_t *frame, size_t size) {
+/* One frame without its size; its answer, if it gets one, is in `answer`. If not ANSWERED, the connection has to end. */
+static Outcome answer_frame(const uint8_t *frame, size_t size) {
     Reader r = {frame, frame + size, false};
     int key = (int)read_int(&r, 2), version = (int)read_int(&r, 2);
     int64_t correlation_id = read_int(&r, 4), client_id_size;
@@ -479,18 +481,65 @@ static Outcome answer_frame(int fd, const uint8_t *frame, size_t size) {
     default: fprintf(stderr, "sink: API %d is advertised but not answered\n", key);
     }
     if (!good) return BROKEN;
-    if (silent) return ANSWERED;
     size_t total = answer.used;
     answer.used = 0;
+    if (silent) return ANSWERED;
     put_int((int64_t)total - 4, 4);
-    return write_all(fd, answer.data, total) ? ANSWERED : LEFT;
+    answer.used = total;
+    return ANSWERED;
 }
 
 /* ---- connections ---- */
 
 static struct pollfd polls[MAX_CONNECTIONS + 2]; /* 0: standard input, 1: the listener, then connections */
 static Buffer inputs[MAX_CONNECTIONS + 2];
+static uint64_t numbers[MAX_CONNECTIONS + 2]; /* of the connections, in the order in which they came */
 static int poll_count = 2;
+
+/* ---- late answers: a queue, as all are equally late ---- */
+
+typedef struct Late {
+    struct Late *next;
+    uint64_t connection;
+    int64_t due_ns;
+    size_t size;
+    uint8_t data[];
+} Late;
+
+static int answer_delay_ms;
+static Late *first_late, *last_late;
+
+static int64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+
+/* Send what is in `answer`, or keep it until it is due. False: the client has gone. */
+static bool send_answer(int i) {
+    if (!answer.used) return true;
+    if (!answer_delay_ms) return write_all(polls[i].fd, answer.data, answer.used);
+    Late *late = malloc(sizeof *late + answer.used);
+    if (!late) return false;
+    *late = (Late){.connection = numbers[i], .due_ns = now_ns() + answer_delay_ms * 1000000LL, .size = answer.used};
+    memcpy(late->data, answer.data, answer.used);
+    if (first_late) last_late->next = late;
+    else first_late = late;
+    last_late = late;
+    return true;
+}
+
+/* Send what is due. Returns how long poll may wait: until the next one is due, or forever (-1). */
+static int send_late(void) {
+    for (Late *late; (late = first_late); free(late)) {
+        int64_t left_ns = late->due_ns - now_ns();
+        if (left_ns > 0) return (int)(left_ns / 1000000) + 1;
+        first_late = late->next;
+        for (int i = 2; i < poll_count; i++)
+            if (numbers[i] == late->connection) write_all(polls[i].fd, late->data, late->size);
+    }
+    return -1;
+}
 
 static void accept_connection(void) {
     int fd = accept(polls[1].fd, NULL, NULL), on = 1;
@@ -502,8 +551,8 @@ static void accept_connection(void) {
     }
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     polls[poll_count] = (struct pollfd){.fd = fd, .events = POLLIN};
-    inputs[poll_count++] = (Buffer){0};
-    counts.connections++;
+    inputs[poll_count] = (Buffer){0};
+    numbers[poll_count++] = ++counts.connections;
 }
 
 static void drop_connection(int i) {
@@ -511,6 +560,7 @@ static void drop_connection(int i) {
     free(inputs[i].data);
     polls[i] = polls[--poll_count];
     inputs[i] = inputs[poll_count];
+    numbers[i] = numbers[poll_count];
 }
 
 /* Read once and answer every whole frame. False: the connection has to end. */
@@ -528,7 +578,8 @@ static bool serve(int i) {
         size_t size = big_endian(in->data + at, 4);
         bool believable = size <= MAX_FRAME;
         if (believable && in->used - at - 4 < size) break;
-        Outcome outcome = believable ? answer_frame(polls[i].fd, in->data + at + 4, size) : BROKEN;
+        Outcome outcome = believable ? answer_frame(in->data + at + 4, size) : BROKEN;
+        if (outcome == ANSWERED && !send_answer(i)) outcome = LEFT;
         counts.broken_frames += outcome == BROKEN;
         if (outcome != ANSWERED) return false;
         at += 4 + size;
@@ -571,10 +622,11 @@ int main(int argc, char **argv) {
     for (int i = 1; i < argc; i += 2) {
         if (i + 1 < argc && !strcmp(argv[i], "--partitions")) partition_count = atoi(argv[i + 1]);
         else if (i + 1 < argc && !strcmp(argv[i], "--metrics-interval-ms")) metrics_interval_ms = atoi(argv[i + 1]);
+        else if (i + 1 < argc && !strcmp(argv[i], "--answer-delay-ms")) answer_delay_ms = atoi(argv[i + 1]);
         else good = false;
     }
-    if (!good || partition_count < 1 || partition_count > MAX_PARTITIONS || metrics_interval_ms < 0) {
-        fprintf(stderr, "usage: sink [--partitions 1..%d] [--metrics-interval-ms N]\n", MAX_PARTITIONS);
+    if (!good || partition_count < 1 || partition_count > MAX_PARTITIONS || metrics_interval_ms < 0 || answer_delay_ms < 0) {
+        fprintf(stderr, "usage: sink [--partitions 1..%d] [--metrics-interval-ms N] [--answer-delay-ms N]\n", MAX_PARTITIONS);
         return 2;
     }
     signal(SIGINT, SIG_IGN); /* Ctrl-C reaches the whole group; the end of standard input is what ends us */
@@ -583,7 +635,7 @@ int main(int argc, char **argv) {
     printf("{\"port\": %d}\n", port);
     fflush(stdout);
     while (true) {
-        if (poll(polls, poll_count, -1) < 0) {
+        if (poll(polls, poll_count, send_late()) < 0) {
             if (errno == EINTR) continue;
             break;
         }

@@ -85,13 +85,15 @@ class Sink:
 
 
 @contextlib.contextmanager
-def running_sink(partitions: int = 6, metrics_interval_ms: int = 0) -> Iterator[Sink]:
+def running_sink(partitions: int = 6, metrics_interval_ms: int = 0, answer_delay_ms: int = 0) -> Iterator[Sink]:
     """Run a sink; it ends with the block, whatever happens in it.
 
     Args:
         metrics_interval_ms: how often it requests client metrics; 0 for never.
+        answer_delay_ms: how late each answer is.
     """
     options = ["--partitions", str(partitions), "--metrics-interval-ms", str(metrics_interval_ms)]
+    options += ["--answer-delay-ms", str(answer_delay_ms)]
     command = [str(compile_c(SOURCE)), *options]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:

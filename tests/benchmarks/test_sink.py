@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -62,8 +63,8 @@ class Wire:
 
 
 @contextmanager
-def connected() -> Iterator[tuple[Sink, Wire]]:
-    with running_sink() as sink:
+def connected(**options: int) -> Iterator[tuple[Sink, Wire]]:
+    with running_sink(**options) as sink:
         wire = Wire(sink)
         with wire.socket, wire.file:
             yield sink, wire
@@ -235,6 +236,22 @@ def test_requests_arriving_in_pieces_and_together_are_all_answered() -> None:
         wire.socket.sendall(frame * 300)
         assert {wire.answer() for _ in range(300)} == {first}
     assert counts(sink).requests == 301
+
+
+def test_late_answers_come_in_order_and_hold_up_no_request() -> None:
+    """Also while a client leaves that some are meant for."""
+    delay_s, asked = 0.05, MetadataRequest(topics=[MetadataRequestTopic(name="orders")])
+    with connected(answer_delay_ms=round(delay_s * 1000)) as (sink, wire):
+        other = Wire(sink)
+        began_s = time.monotonic()
+        for number in range(300):
+            other.socket.sendall(encode_request(asked, 12, number, "test"))
+            wire.socket.sendall(encode_request(asked, 12, number, "test"))
+        other.file.close()
+        other.socket.close()
+        assert [int.from_bytes(wire.answer()[:4]) for _ in range(300)] == list(range(300))
+        assert time.monotonic() - began_s >= delay_s
+    assert counts(sink).broken_frames == 0
 
 
 def test_a_few_batches_left_uncompressed_are_no_problem_but_another_codec_is() -> None:
