@@ -52,6 +52,14 @@ IN_DOUBT = frozenset(
 M = TypeVar("M", bound=Message)
 
 
+@dataclass(slots=True)
+class _Login:
+    """What is known of this client's login, by all calls together."""
+
+    was_right: bool = False
+    """Whether a coordinator has answered."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answered(Generic[M]):
     """An answer, and where it came from."""
@@ -95,8 +103,7 @@ class Coordinators:
         self._rng = rng
         self._request_metadata = request_metadata
         self._nodes: dict[tuple[int, str], int] = {}
-        self._accepted = False
-        """Whether a coordinator has answered, so the login was right once."""
+        self._login = _Login()
 
     def for_one_call(self) -> Self:
         """The same coordinators, with a ``last_error`` that other calls running at the same time don't touch."""
@@ -141,7 +148,7 @@ class Coordinators:
                 connection = await self._connection(kind, key)
                 version = _version(connection, type(request), min_version, max_version)
                 response = await connection.request(request, version=version)
-                self._accepted = True
+                self._login.was_right = True
                 code = _code(connection, response, error_of)
                 if not code:
                     connection.in_charge = True
@@ -164,7 +171,7 @@ class Coordinators:
                     lost()
             self.last_error = error
             what = reaction(api_key, error)
-            if self._accepted and isinstance(error, AuthenticationError):
+            if self._login.was_right and isinstance(error, AuthenticationError):
                 what = Reaction.FIND
             if what is Reaction.FIND:
                 self._nodes.pop((kind, key), None)

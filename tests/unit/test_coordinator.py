@@ -347,6 +347,17 @@ async def test_a_login_refused_later(cluster: ScriptedCluster) -> None:
     assert not asking.lost
 
 
+async def test_a_login_refused_later_in_another_call(cluster: ScriptedCluster) -> None:
+    """Calls of their own share what is known of the login."""
+    asking = Asking(cluster)
+    cluster.brokers[1].answers["EndTxn"] = [*ended(0), SaslAuthenticationFailedError("wrong password")]
+    cluster.brokers[2].answers["EndTxn"] = ended(0)
+    await asking.coordinators.for_one_call().ask(TRANSACTION, "id", END, error_of=code_of)
+    cluster.brokers[1].answers["FindCoordinator"] = found(2)
+    await asking.coordinators.for_one_call().ask(TRANSACTION, "id", END, error_of=code_of)
+    assert cluster.apis()[2:] == [(1, "EndTxn"), (1, "FindCoordinator"), (2, "EndTxn")]
+
+
 async def test_an_answer_in_doubt_does_not_come_late(cluster: ScriptedCluster) -> None:
     asking = Asking(cluster)
     cluster.brokers[1].answers["EndTxn"] = ended(NOT_AVAILABLE)
