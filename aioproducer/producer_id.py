@@ -39,8 +39,8 @@ class ProducerIdRequest:
     """Fetches the producer id of an idempotent producer, from any broker; batches wait for it in the accumulator.
 
     Transient errors are retried with back-off as long as the producer lives: the batches have their own delivery
-    timeout. If the user may not have one, or the login is refused, the batches that wait fail; those that come later
-    ask again, after the back-off. Source: KIP-98.
+    timeout. If the user may not have one, or logins have been refused for some seconds, the batches that wait fail;
+    those that come later ask again, after the back-off. Source: KIP-98.
 
     Args:
         on_refused: called if the user may not have a producer id or not log in; gets the error for what waits for one.
@@ -72,6 +72,8 @@ class ProducerIdRequest:
         self._on_fatal = on_fatal
         self._failures = 0
         """Attempts since there was an id."""
+        self._has_warned = False
+        """Whether a refusal was logged since then."""
         self.task: asyncio.Task[None] | None = None
         self.last_error: KafkaError | None = None
         """Why there is no id yet, if an attempt has shown it; None once there is one."""
@@ -94,21 +96,23 @@ class ProducerIdRequest:
                 producer_id, epoch = await self._ask()
             except ProducerClosedError:
                 return
-            except (AuthenticationError, ClusterAuthorizationFailedError) as error:
-                refused = True
-                self._refused(_with_remedy(error))
             except KafkaError as error:
-                if not _may_pass(error):
+                refused = self._is_refused(error)
+                if refused:
+                    self._refused(_with_remedy(error))
+                elif _may_pass(error):
+                    self.last_error = error
+                    self._logger.info("InitProducerId will be retried: %s", str(error))
+                else:
                     self._on_fatal(_with_remedy(error))
                     return
-                self.last_error = error
-                self._logger.info("InitProducerId will be retried: %s", str(error))
             except Exception as error:
                 told = f"the request for a producer id failed with an internal error: {error!r}"
                 self._on_fatal(ProducerFailedError(told, cause=error))
                 return
             else:
                 self._failures = 0
+                self._has_warned = False
                 self.last_error = None
                 self._sequences.set_producer_id(producer_id, epoch)
                 return
@@ -117,8 +121,15 @@ class ProducerIdRequest:
             if refused:
                 return
 
+    def _is_refused(self, error: KafkaError) -> bool:
+        """Whether what waits for an id fails; not yet if a broker that has just started refuses a login."""
+        if isinstance(error, AuthenticationError):
+            return self._client.refused
+        return isinstance(error, ClusterAuthorizationFailedError)
+
     def _refused(self, error: KafkaError) -> None:
-        self._logger.log(logging.INFO if self.last_error is not None else logging.WARNING, "%s", str(error))
+        self._logger.log(logging.INFO if self._has_warned else logging.WARNING, "%s", str(error))
+        self._has_warned = True
         self.last_error = error
         self._on_refused(error)
 
@@ -140,7 +151,7 @@ def _may_pass(error: KafkaError) -> bool:
     """
     if isinstance(error, BrokerError):
         return not error.fatal and error.code != Code.INVALID_REQUEST
-    return error.retriable or isinstance(error, ProtocolError)
+    return error.retriable or isinstance(error, (AuthenticationError, ProtocolError))
 
 
 def _read(connection: Connection, frame: bytes) -> tuple[int, int]:

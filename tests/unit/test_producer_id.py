@@ -20,6 +20,8 @@ from aioproducer.errors import (
     ProducerClosedError,
     ProducerFailedError,
     ProtocolError,
+    SaslAuthenticationFailedError,
+    TlsError,
     UnsupportedVersionError,
 )
 from aioproducer.producer_id import NO_TRANSACTION_TIMEOUT_MS, ProducerIdRequest
@@ -73,6 +75,8 @@ class FakeClient:
     def __init__(self, connection: FakeConnection, failures: list[KafkaError]) -> None:
         self.connection = connection
         self.failures = failures
+        self.refused = False
+        """Whether logins have been refused for some seconds."""
 
     async def any_ready_connection(self, deadline_ms: int) -> FakeConnection:
         if self.failures:
@@ -243,14 +247,26 @@ async def test_a_user_who_may_not_have_one() -> None:
     await refused_once_more_and_then_given(bench)
 
 
-async def test_a_login_that_is_refused() -> None:
-    """What waits is told at once; the next login may succeed, so the producer goes on."""
+async def test_a_login_that_is_refused_for_long(caplog: pytest.LogCaptureFixture) -> None:
+    """What waits is told; the next login may succeed, so the producer goes on."""
     wrong = AuthenticationError("node 1 (h:1): wrong password")
     bench = Bench(given(), failures=(wrong, wrong))
+    bench.client.refused = True
     await bench.run()
     assert bench.refused == [wrong]
     assert bench.request.last_error is wrong
     await refused_once_more_and_then_given(bench)
+    assert [record.levelname for record in caplog.records if "wrong password" in record.message] == ["WARNING"]
+
+
+@pytest.mark.parametrize("kind", [AuthenticationError, SaslAuthenticationFailedError, TlsError])
+async def test_a_login_that_is_refused_for_a_moment(kind: type[KafkaError]) -> None:
+    """As by a broker that has just started: nobody is told, and the id is asked for again."""
+    bench = Bench(given(), failures=(kind("node 1 (h:1): too many connects"), kind("still too many")))
+    await bench.run()
+    assert not bench.refused
+    assert not bench.fatal
+    assert bench.sequences.producer_id == 4000
 
 
 async def test_an_old_broker_gets_a_remedy() -> None:
