@@ -30,15 +30,23 @@ class Bootstrap:
 
     Args:
         deadline_ms: for the whole pass; None leaves only the limits of each address.
+        stops_at_refusal: whether a broker that does not accept this client ends the pass; else the others are tried.
     """
 
     def __init__(
-        self, config: ProducerConfig, dialer: Dialer, loop: asyncio.AbstractEventLoop, deadline_ms: int | None
+        self,
+        config: ProducerConfig,
+        dialer: Dialer,
+        loop: asyncio.AbstractEventLoop,
+        deadline_ms: int | None,
+        *,
+        stops_at_refusal: bool,
     ) -> None:
         self._config = config
         self._dialer = dialer
         self._loop = loop
         self._deadline_ms = deadline_ms
+        self._stops_at_refusal = stops_at_refusal
         self._failures: list[tuple[str, BaseException]] = []
 
     async def run(self) -> tuple[Connection, MetadataResponse]:
@@ -48,19 +56,34 @@ class Bootstrap:
 
         Raises:
             BootstrapError: none did; it lists each address with its cause.
-            AuthenticationError: a broker and this client do not accept each other; no other is tried.
+            AuthenticationError: a broker and this client do not accept each other; if others are tried, none of them
+                did better.
         """
+        refusal: AuthenticationError | None = None
         for index, (host, port) in enumerate(await self._servers()):
             try:
-                if self._left_ms(1) <= 0:
-                    raise TimeoutError(f"no time was left of max_block_ms={self._config.max_block_ms} to try it")
-                return await self._ask(host, port, -1 - index)
-            except AuthenticationError:
-                raise
-            except (KafkaError, OSError) as error:
-                await self._look_closer(host, port, error)
-                self._failures.append((host_port(host, port), error))
+                if (found := await self._try(host, port, -1 - index)) is not None:
+                    return found
+            except AuthenticationError as error:
+                if self._stops_at_refusal:
+                    raise
+                refusal = refusal or error
+        if refusal is not None:
+            raise refusal
         raise BootstrapError(self._failures) from (self._failures[-1][1] if self._failures else None)
+
+    async def _try(self, host: str, port: int, node_id: int) -> tuple[Connection, MetadataResponse] | None:
+        """One address; None if it can't be used, and ``_failures`` says why."""
+        try:
+            if self._left_ms(1) <= 0:
+                raise TimeoutError(f"no time was left of max_block_ms={self._config.max_block_ms} to try it")
+            return await self._ask(host, port, node_id)
+        except AuthenticationError:
+            raise
+        except (KafkaError, OSError) as error:
+            await self._look_closer(host, port, error)
+            self._failures.append((host_port(host, port), error))
+            return None
 
     async def _look_closer(self, host: str, port: int, error: BaseException) -> None:
         """Raise the AuthenticationError behind a connection that just broke, if there is one."""
@@ -100,7 +123,12 @@ class Bootstrap:
 
     async def _ask(self, host: str, port: int, node_id: int) -> tuple[Connection, MetadataResponse]:
         connection = await self._dialer.dial(
-            host, port, node_id=node_id, limit=self._limit(), deadline_ms=self._deadline_ms
+            host,
+            port,
+            node_id=node_id,
+            limit=self._limit(),
+            deadline_ms=self._deadline_ms,
+            stops_at_refusal=self._stops_at_refusal,
         )
         try:
             response = await self._metadata(connection)

@@ -349,7 +349,7 @@ class NetworkClient:
         """Adopt the cluster's list of brokers: new ones, changed addresses, and those that are gone."""
         self._nodes.update(brokers)
 
-    async def bootstrap(self, deadline_ms: int | None = None) -> MetadataResponse:
+    async def bootstrap(self, deadline_ms: int | None = None, *, stops_at_refusal: bool = True) -> MetadataResponse:
         """Try ``bootstrap_servers`` in order until one lists the brokers; returns that answer, without topics.
 
         Each address has min(``request_timeout_ms``, ``socket_connection_setup_timeout_ms``) to become ready for
@@ -357,12 +357,15 @@ class NetworkClient:
 
         Args:
             deadline_ms: for all addresses together.
+            stops_at_refusal: whether no other address is tried after one that does not accept this client.
         Raises:
             BootstrapError: none did; it lists each address with its cause.
-            AuthenticationError: one of them and this client do not accept each other.
+            AuthenticationError: one of them and this client do not accept each other, and no other did better.
             ProducerClosedError: the client was closed.
         """
-        connection, response = await Bootstrap(self._config, self._dialer, self._loop, deadline_ms).run()
+        connection, response = await Bootstrap(
+            self._config, self._dialer, self._loop, deadline_ms, stops_at_refusal=stops_at_refusal
+        ).run()
         if not connection.ended:  # it may have ended right after its answer, before it was ours
             self._register(connection)
         if self._closed:
@@ -376,11 +379,14 @@ class NetworkClient:
     async def rebootstrap(self) -> MetadataResponse:
         """Close every connection and bootstrap again. What is known of the nodes stays until ``set_brokers``.
 
+        A broker that does not accept this client may just have started, or not be one of the cluster any more: then the
+        other addresses are tried.
+
         Raises:
             BootstrapError, AuthenticationError, ProducerClosedError: as for ``bootstrap``.
         """
         self.abort_all(ConnectionLostError("the connection was closed to start again from bootstrap_servers"))
-        return await self.bootstrap()
+        return await self.bootstrap(stops_at_refusal=False)
 
     def leave_brokers(self, error: KafkaError) -> None:
         """The bootstrap connection leads to another cluster: end all other connections, and forget the features."""

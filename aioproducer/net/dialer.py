@@ -63,6 +63,7 @@ class Dialer:
         limit: Limit,
         deadline_ms: int | None = None,
         after: str | None = None,
+        stops_at_refusal: bool = True,
     ) -> Connection:
         """Resolve the host's name anew and return a connection to the first address that works.
 
@@ -70,19 +71,26 @@ class Dialer:
             limit: for resolving the name, and for each address.
             deadline_ms: for everything (``max_block_ms``).
             after: the address of the last try; the one after it comes first.
+            stops_at_refusal: whether no other address is tried after one that does not accept this client. It is the same
+                broker, unless the name stands for several.
         Raises:
-            AuthenticationError: the broker and this client do not accept each other; no other address is tried.
+            AuthenticationError: the broker and this client do not accept each other, and no other address worked.
             ConnectionLostError: no address worked; it names each with its cause.
         """
         failures: list[tuple[str, Exception]] = []
+        refusal: AuthenticationError | None = None
         for address in _rotated(await self._addresses(host, port, limit, deadline_ms), after):
             try:
                 async with self._in_time(limit, deadline_ms):
                     return await self._open(address, port, host, node_id)
-            except AuthenticationError:
-                raise
+            except AuthenticationError as error:
+                if stops_at_refusal:
+                    raise
+                refusal = refusal or error
             except (KafkaError, OSError) as error:
                 failures.append((address, error))
+        if refusal is not None:
+            raise refusal
         raise _no_connection(host, port, failures)
 
     async def _addresses(self, host: str, port: int, limit: Limit, deadline_ms: int | None) -> list[str]:

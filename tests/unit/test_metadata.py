@@ -1184,6 +1184,70 @@ async def test_wrong_credentials_reach_those_who_wait(
             await setup.wait("a")
 
 
+async def test_bootstrap_servers_that_refuse_for_a_moment_reach_nobody(two: FakeCluster) -> None:
+    """All brokers were down, and the first to come back refuses a good login for a moment."""
+    first, second = two.brokers
+    two.topics = {"a": [(1, 0)]}
+    two.listed = [second]
+    refusals = 0
+
+    async def check(connection: Connection) -> None:
+        nonlocal refusals
+        if connection.port == first.port and refusals:
+            refusals -= 1
+            raise SaslAuthenticationFailedError("too many connects")
+
+    async with running(two, authenticate=check, retry_backoff_ms=1, reconnect_backoff_ms=1) as setup:
+        await setup.client.ready_connection(2, setup.soon())
+        two.listed = [first]
+        refusals = 3
+        await second.stop()
+        assert await setup.wait("a") == 1
+        assert not refusals
+
+
+async def test_bootstrap_servers_that_go_on_refusing_reach_those_who_wait(
+    two: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata_module, "REFUSAL_LASTS_MS", 50)
+    first, second = two.brokers
+    two.listed = [second]
+    wrong = False
+
+    async def check(connection: Connection) -> None:
+        if wrong and connection.port == first.port:
+            raise SaslAuthenticationFailedError("wrong password")
+
+    async with running(two, authenticate=check, retry_backoff_ms=1, reconnect_backoff_ms=1) as setup:
+        await setup.client.ready_connection(2, setup.soon())
+        wrong = True
+        await second.stop()
+        with pytest.raises(SaslAuthenticationFailedError):
+            await setup.wait("a")
+
+
+async def test_the_first_of_bootstrap_servers_refuses_and_the_next_accepts(two: FakeCluster) -> None:
+    """Once the producer runs: at the first one's former address is somebody else now, or it has only just started."""
+    first, second = two.brokers
+    two.topics = {"a": [(3, 0)]}
+    two.listed = [second]
+    wrong = False
+
+    async def check(connection: Connection) -> None:
+        if wrong and connection.port == first.port:
+            raise TlsError("the broker's certificate is not for this host")
+
+    async with FakeBroker(node_id=3) as third:
+        third.on(MetadataRequest, two.answer)
+        servers = [f"{each.host}:{each.port}" for each in (first, third)]
+        async with running(two, authenticate=check, bootstrap_servers=servers, retry_backoff_ms=1) as setup:
+            await setup.client.ready_connection(2, setup.soon())
+            two.listed = [third]
+            wrong = True
+            await second.stop()
+            assert await setup.wait("a") == 1
+
+
 @pytest.mark.parametrize("trigger_ms", [30, 300_000])
 async def test_a_stranger_at_a_former_address_is_left_after_the_time_for_that(
     cluster: FakeCluster, trigger_ms: int

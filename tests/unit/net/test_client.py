@@ -271,6 +271,34 @@ async def test_all_addresses_of_a_name_are_tried(broker: FakeBroker, monkeypatch
         assert asked == ["kafka.example", "kafka.example"]
 
 
+async def test_a_name_of_several_brokers_of_which_one_refuses(broker: FakeBroker) -> None:
+    """It ends the first attempt, which shows a wrong password at once; later, the name's next address is tried."""
+    refusals = 0
+
+    async def getaddrinfo(host: str, port: int, **_: Any) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in ("127.9.9.1", "127.9.9.2")]
+
+    async def refuse(_: Connection) -> None:
+        nonlocal refusals
+        if refusals:
+            refusals -= 1
+            raise SaslAuthenticationFailedError("too many connects")
+
+    async with Client(f"kafka.example:{broker.port}", authenticate=refuse) as client:
+        open_connection = client._dialer._open
+        client._dialer._loop = Resolving(client._loop, getaddrinfo)  # type: ignore[assignment]
+        client._dialer._open = lambda _, *rest: open_connection("127.0.0.1", *rest)  # type: ignore[method-assign]
+        refusals = 1
+        with pytest.raises(SaslAuthenticationFailedError):
+            await client.bootstrap(client.soon())
+        refusals = 1
+        await client.rebootstrap()
+        assert not refusals
+        refusals = 2
+        with pytest.raises(SaslAuthenticationFailedError):
+            await client.rebootstrap()
+
+
 async def test_canonical_names_replace_the_configured_ones(broker: FakeBroker) -> None:
     async def getnameinfo(address: tuple[str, int]) -> tuple[str, str]:
         return "localhost", str(address[1])
