@@ -145,6 +145,12 @@ class RecordAccumulator:
     def close_all(self) -> None:
         """Close every open batch to make it ready."""
 
+    def prefer(self, node_ids: frozenset[int]) -> None:
+        """From now on, keyless records go to these brokers as long as one of them leads a partition and can be reached.
+
+        Source: KIP-1123.
+        """
+
     def node_stalled(self, node_id: int, now_ms: int) -> None:
         """Note that a broker with something ready could not be sent to; ``drain`` clears this."""
 

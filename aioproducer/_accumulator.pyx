@@ -431,6 +431,9 @@ cdef class RecordAccumulator:
             if batch.state == OPEN:     # else the program has filled it while the sender was woken for another
                 self.close_batch(batch)
 
+    def prefer(self, frozenset node_ids not None):
+        self.partitioner.near = node_ids
+
     def node_stalled(self, int32_t node_id, int64_t now_ms):
         cdef NodeQueue node = self.node(node_id)
         if node.stalled_ms < 0:

@@ -37,6 +37,7 @@ cdef class BuiltInPartitioner:
     cdef dict nodes                     # the accumulator's: node id -> NodeQueue
     cdef bint adaptive
     cdef int64_t availability_timeout_ms
+    cdef frozenset near                 # node ids of the brokers that are preferred; empty: all are alike
 
     cdef inline int32_t of_record(self, TopicQueues topic, RecordView* record) noexcept:
         """The partition of a record; -1 if it sticks."""
@@ -48,4 +49,6 @@ cdef class BuiltInPartitioner:
     cdef int32_t any_partition(self, TopicQueues topic) noexcept
     cdef int32_t next_in_turn(self, TopicQueues topic) noexcept
     cdef int32_t draw(self, TopicQueues topic, int64_t now_ms)
+    cdef int32_t draw_among(self, TopicQueues topic, int64_t now_ms, bint near)
+    cdef bint usable(self, PartitionQueue queue, int64_t now_ms, bint near)
     cdef bint available(self, PartitionQueue queue, int64_t now_ms)

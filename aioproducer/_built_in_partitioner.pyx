@@ -3,9 +3,11 @@
 Theory of operation. Where the key decides, `of_record` hashes it as Kafka or librdkafka does. Any other record sticks
 to its topic's current partition, so that batches fill up. The accumulator, which knows the batches, decides when a
 partition has had its share; `draw` then names the next one. It draws among those that have a leader that can be
-reached, and the longer the queue of a partition, the less likely it is chosen.
+reached, and the longer the queue of a partition, the less likely it is chosen. If some of these leaders are near, in
+the program's own rack, only theirs count.
 
-Source: org.apache.kafka.clients.producer.internals.BuiltInPartitioner (KIP-480, KIP-794); librdkafka's `partitioner`.
+Source: org.apache.kafka.clients.producer.internals.BuiltInPartitioner (KIP-480, KIP-794, KIP-1123); librdkafka's
+`partitioner`.
 """
 
 import cython
@@ -37,6 +39,7 @@ cdef class BuiltInPartitioner:
         self.nodes = nodes
         self.adaptive = adaptive
         self.availability_timeout_ms = availability_timeout_ms
+        self.near = frozenset()
 
     cdef int32_t by_others(self, TopicQueues topic, RecordView* record) noexcept:
         """`of_record` with any strategy but the default."""
@@ -83,7 +86,14 @@ cdef class BuiltInPartitioner:
         return partition
 
     cdef int32_t draw(self, TopicQueues topic, int64_t now_ms):
-        """Draw a partition with a leader; the longer its queue, the less likely. Uniform when queues are equal."""
+        """Draw a partition with a leader, a near one if there is one; any if none has a leader."""
+        cdef int32_t drawn = self.draw_among(topic, now_ms, True) if self.near else -1
+        if drawn < 0:
+            drawn = self.draw_among(topic, now_ms, False)
+        return drawn if drawn >= 0 else <int32_t>self.random.randrange(topic.partition_count)
+
+    cdef int32_t draw_among(self, TopicQueues topic, int64_t now_ms, bint near):
+        """Draw a usable partition; the longer its queue, the less likely. Uniform when queues are equal; -1: none is."""
         cdef int32_t count = topic.partition_count
         cdef PartitionQueue queue
         cdef Py_ssize_t longest = 0
@@ -92,24 +102,28 @@ cdef class BuiltInPartitioner:
         cdef int32_t i
         for i in range(count):
             queue = <PartitionQueue>topic.queues[i]
-            if self.available(queue, now_ms):
+            if self.usable(queue, now_ms, near):
                 usable += 1
                 if queue.length > longest:
                     longest = queue.length
         if usable == 0:
-            return <int32_t>self.random.randrange(count)
+            return -1
         for i in range(count):
             queue = <PartitionQueue>topic.queues[i]
-            if self.available(queue, now_ms):
+            if self.usable(queue, now_ms, near):
                 total += longest + 1 - queue.length if self.adaptive else 1
         cdef Py_ssize_t pick = self.random.randrange(total)
         for i in range(count):
             queue = <PartitionQueue>topic.queues[i]
-            if self.available(queue, now_ms):
+            if self.usable(queue, now_ms, near):
                 pick -= longest + 1 - queue.length if self.adaptive else 1
                 if pick < 0:
                     return i
         return count - 1
+
+    cdef bint usable(self, PartitionQueue queue, int64_t now_ms, bint near):
+        """Whether a partition may be drawn; with `near` only if its leader is."""
+        return self.available(queue, now_ms) and (not near or queue.leader in self.near)
 
     cdef bint available(self, PartitionQueue queue, int64_t now_ms):
         """Whether it has a leader that is not out of reach for longer than `availability_timeout_ms`; 0 allows any."""

@@ -31,6 +31,7 @@ from aioproducer.failure_report import FailureReport
 from aioproducer.flushes import Flushes
 from aioproducer.log_limit import WARN_EVERY_MS, LogLimit
 from aioproducer.memory_queue import MemoryQueue
+from aioproducer.message_text import excerpt, listed
 from aioproducer.metadata import Metadata
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.client import NetworkClient
@@ -95,6 +96,7 @@ class Engine:
         self.memory_queue = MemoryQueue(loop, self._queueing_changed)
         self._metrics = ProducerMetrics(config.metrics_num_samples, config.metrics_sample_window_ms)
         self._warnings_of_columns = LogLimit(WARN_EVERY_MS)
+        self._warnings_of_rack = LogLimit(WARN_EVERY_MS)
         self.flushes = Flushes(
             loop=loop,
             accumulator=self.accumulator,
@@ -471,6 +473,8 @@ class Engine:
         return self._metadata.cluster.partitions(topic) or ()
 
     def _cluster_changed(self, topics: Collection[str]) -> None:
+        if self._config.partitioner_rack_aware:
+            self._prefer_own_rack()
         for name in topics:
             topic = self._metadata.cluster.topics.get(name)
             if topic is None:
@@ -483,6 +487,18 @@ class Engine:
         if self._admission is not None and (admission := self._admission()) is not None:
             admission._look_again()
         self._sender.wake()
+
+    def _prefer_own_rack(self) -> None:
+        rack, brokers = self._config.client_rack, self._metadata.cluster.brokers.values()
+        near = frozenset(broker.node_id for broker in brokers if broker.rack == rack)
+        if brokers and not near and self._warnings_of_rack.allows(self.now_ms()):
+            racks = sorted({broker.rack for broker in brokers if broker.rack})
+            self._logger.warning(
+                "no broker is in client_rack=%s, so none is preferred; the brokers' racks: %s",
+                rack,
+                excerpt(listed(racks)) or "none",
+            )
+        self.accumulator.prefer(near)
 
     def _other_cluster(self, before: str, now: str) -> None:
         """Another cluster has taken the place of the known one, and no connection to that is left."""

@@ -27,6 +27,7 @@ class ProducerConfigs(TypedDict, Generic[Key_contra, Value_contra], total=False)
     # Cluster and connections
     bootstrap_servers: list[str] | tuple[str, ...] | str
     client_id: str | None
+    client_rack: str | None
     client_dns_lookup: str
     proxy_url: str | None
     request_timeout_ms: SupportsIndex | str
@@ -72,6 +73,7 @@ class ProducerConfigs(TypedDict, Generic[Key_contra, Value_contra], total=False)
     partitioner_ignore_keys: bool | str
     partitioner_adaptive_partitioning_enable: bool | str
     partitioner_availability_timeout_ms: SupportsIndex | str
+    partitioner_rack_aware: bool | str
     interceptor_classes: list[Any] | tuple[Any, ...] | Literal[""]
     interceptors: list[Any] | tuple[Any, ...] | Literal[""]
     # Metrics

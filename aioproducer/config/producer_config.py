@@ -50,6 +50,7 @@ class ProducerConfig:
     # Cluster and connections
     bootstrap_servers: tuple[tuple[str, int], ...]
     client_id: str
+    client_rack: str
     client_dns_lookup: str
     proxy_url: Proxy | None
     request_timeout_ms: int
@@ -94,6 +95,7 @@ class ProducerConfig:
     partitioner_ignore_keys: bool
     partitioner_adaptive_partitioning_enable: bool
     partitioner_availability_timeout_ms: int
+    partitioner_rack_aware: bool
     interceptor_classes: tuple[Any, ...]
     # Metrics
     metrics_num_samples: int
@@ -382,6 +384,8 @@ def _apply_partitioner(values: dict[str, Any]) -> None:
     for name, function in LIBRDKAFKA.items():
         if given is function:
             values["partitioner_class"] = None if name == "murmur2_random" else name
+    if values["partitioner_rack_aware"] and not values["client_rack"]:
+        raise ConfigError("partitioner_rack_aware needs client_rack: the rack, or availability zone, of this program")
 
 
 def _apply_idempotence(values: dict[str, Any], given: AbstractSet[str]) -> None:

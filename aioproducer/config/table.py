@@ -52,6 +52,14 @@ _CLUSTER = (
         "`transactional_id`, or a number that counts the producers of the process.",
     ),
     ConfigDef(
+        name="client_rack",
+        type=STRING,
+        default="",
+        importance="low",
+        doc="Where this program runs, as the brokers' `broker.rack` names it: the availability zone in a cloud. It has "
+        "no effect without `partitioner_rack_aware`. Java's producer has it from Kafka 4.4 on.",
+    ),
+    ConfigDef(
         name="client_dns_lookup",
         type=STRING,
         default="use_all_dns_ips",
@@ -421,6 +429,15 @@ _RECORDS = (
         valid=_AT_LEAST_0,
         importance="low",
         doc="With adaptive partitioning: skip brokers to which nothing could be sent for this long; 0 means never.",
+    ),
+    ConfigDef(
+        name="partitioner_rack_aware",
+        type=BOOLEAN,
+        default=False,
+        importance="low",
+        doc="For records without a key, the built-in partitioner prefers partitions whose leaders are in `client_rack` "
+        "(KIP-1123); if none can be reached, it takes any. It saves traffic between availability zones, but partitions "
+        "in other racks may get less. Java's producer has it from Kafka 4.4 on.",
     ),
     ConfigDef(
         name="interceptor_classes",

@@ -271,6 +271,54 @@ def test_all_left_out() -> None:
     assert set(choices.add(40, now_ms=1000)) == {0, 1}
 
 
+def test_near_leaders_are_preferred() -> None:
+    """Keyless records go to partitions led in the program's own rack, as long as there is one that has a leader."""
+    choices = Choices([1, 2, 3, 2])
+    choices.accumulator.prefer(frozenset({2, 9}))
+    assert set(choices.add(40)) == {1, 3}
+    choices.accumulator.update_topic("orders", TOPIC_ID, [(1, 1), (-1, 1), (3, 1), (2, 1)])
+    assert set(choices.add(40)) == {3}
+    choices.accumulator.update_topic("orders", TOPIC_ID, [(1, 2), (-1, 2), (3, 2), (-1, 2)])
+    assert set(choices.add(40)) == {0, 2}
+
+
+def test_no_near_leader() -> None:
+    """Where none is near, or all near ones are out of reach, records go anywhere."""
+    choices = Choices([1, 2, 3], availability_timeout_ms=50)
+    choices.accumulator.prefer(frozenset({9}))
+    assert set(choices.add(60)) == {0, 1, 2}
+    choices.accumulator.prefer(frozenset({2}))
+    choices.accumulator.node_stalled(2, 0)
+    assert set(choices.add(60, now_ms=50)) == {1}
+    assert set(choices.add(60, now_ms=51)) == {0, 2}
+    choices.accumulator.prefer(frozenset())
+    drain(choices.accumulator, 2)
+    assert set(choices.add(60, now_ms=51)) == {0, 1, 2}
+
+
+def test_near_partitions_with_long_queues_get_less() -> None:
+    """Queues of others don't count."""
+    choices = Choices([1, 1, 2], waiting=[3, 0, 90])
+    choices.accumulator.prefer(frozenset({1}))
+    draws = 500
+    counts = choices.count(draws)
+    assert counts[2] == 0
+    assert abs(counts[0] - draws / 5) < 4 * (draws * 0.2 * 0.8) ** 0.5, counts
+
+
+def test_a_key_ignores_racks() -> None:
+    accumulator = make_accumulator()
+    topic = add_topic(accumulator, leaders=[1, 1, 1])
+    put(accumulator, topic, key=b"key", partition=-1)
+    (before,) = drain_all(accumulator)
+    for near in range(3):
+        accumulator.update_topic("orders", TOPIC_ID, [(2 if each == near else 1, near + 1) for each in range(3)])
+        accumulator.prefer(frozenset({2}))
+        put(accumulator, topic, key=b"key", partition=-1)
+        (after,) = drain_all(accumulator, 1) + drain_all(accumulator, 2)
+        assert before.partition == after.partition
+
+
 def test_round_robin() -> None:
     """Records, even with keys, rotate over all partitions with a leader; over all partitions if none has one."""
     accumulator = make_accumulator(partitioner="round_robin")

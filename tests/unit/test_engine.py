@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from aioproducer._outcomes import acknowledge
-from aioproducer.cluster import ClusterChanges, ClusterTopic, PartitionState
+from aioproducer.cluster import Broker, ClusterChanges, ClusterTopic, PartitionState
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.coordinator import Answered
 from aioproducer.engine import Engine
@@ -78,6 +78,39 @@ async def test_a_topic_that_is_kept_is_not_forgotten() -> None:
     much_later_ms = engine.now_ms() + 10 * engine._config.metadata_max_idle_ms
     update = engine._metadata._schedule.begin(much_later_ms, engine._metadata._is_used, lambda topic: False)
     assert (update.topics, update.full) == (("orders",), True)
+
+
+async def test_leaders_in_the_same_rack_are_preferred(caplog: pytest.LogCaptureFixture) -> None:
+    """As soon as one is known there; a broker may move, and a rack that no broker has is probably misspelt."""
+    engine = engine_of(partitioner_rack_aware=True, client_rack="a", batch_size=1000)
+    leaders = {0: 1, 1: 2, 2: 3}
+    states = tuple(PartitionState(each, leader, 0, (leader,), (leader,), (), 0) for each, leader in leaders.items())
+    topic = ClusterTopic(name="orders", topic_id=TOPIC_ID, partitions=states, error_code=0)
+
+    def learn(*racks: str | None) -> None:
+        brokers = {number: Broker(number, "h", number, rack) for number, rack in enumerate(racks, 1)}
+        engine._metadata._take(ClusterChanges(brokers, {"orders": topic}))
+
+    def chosen() -> set[int]:
+        known = engine.accumulator.topic("orders")
+        assert known is not None
+        partitions = set()
+        for _ in range(40):
+            put(engine.accumulator, known, bytes(1000), partition=-1)
+            for leader in leaders.values():
+                for batch in drain_all(engine.accumulator, leader):
+                    partitions.add(batch.partition)
+                    end(engine.accumulator, batch)
+        return partitions
+
+    learn("b", "a", "a")
+    assert chosen() == {1, 2}
+    learn("a", "b", "b")
+    assert chosen() == {0}
+    assert not caplog.records
+    learn("b", "c", None)
+    assert chosen() == {0, 1, 2}
+    assert caplog.messages[0].endswith("no broker is in client_rack=a, so none is preferred; the brokers' racks: b, c")
 
 
 async def test_memory_that_comes_back_late() -> None:

@@ -263,6 +263,14 @@ def test_given_by_its_two_keywords() -> None:
     assert text == "config partitioner_class is given twice: as partitioner and as partitioner_class"
 
 
+def test_a_rack_aware_partitioner_needs_a_rack() -> None:
+    assert refusal(partitioner_rack_aware=True).startswith("partitioner_rack_aware needs client_rack")
+    config = ProducerConfig.parse_dotted(
+        {"bootstrap.servers": "h:1", "partitioner.rack.aware": "true", "client.rack": "eu-1a"}
+    )
+    assert (config.partitioner_rack_aware, config.client_rack) == (True, "eu-1a")
+
+
 @pytest.mark.parametrize("parser", [ProducerConfig.parse, ProducerConfig.parse_dotted])
 def test_names_must_be_strings(parser: Any) -> None:
     with pytest.raises(ConfigError, match="config names are strings, not 5"):
