@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from typing import Any
 
 LEVELS = ("NONE", "BACKWARD", "FORWARD", "FULL", "BACKWARD_TRANSITIVE", "FORWARD_TRANSITIVE", "FULL_TRANSITIVE")
 DEFAULT_CONFIG = {"compatibilityLevel": "BACKWARD"}
+_CONTEXT = re.compile(r":\.[^:]+:")
 
 
 class RegistryRefusal(Exception):
@@ -64,7 +66,7 @@ class RegistryStore:
 
     def register(self, subject: str, body: dict[str, Any], *, normalize: bool = False) -> dict[str, Any]:
         """Give a schema its id and the subject's next version, or find both."""
-        stored = self._find(body, normalize=normalize) or self._make(body)
+        stored = self._find(subject, body, normalize=normalize) or self._make(subject, body)
         versions = self._subjects.setdefault(subject, {})
         for version, present in versions.items():
             if present == stored and (subject, version) not in self._deleted:
@@ -76,7 +78,7 @@ class RegistryStore:
     def look_up(self, subject: str, body: dict[str, Any], *, normalize: bool, deleted: bool) -> dict[str, Any]:
         """The version of a subject that has this schema."""
         versions = self.versions(subject, deleted=deleted)
-        wanted = self._find(body, normalize=normalize)
+        wanted = self._find(subject, body, normalize=normalize)
         for version in reversed(versions):
             if self._subjects[subject][version] == wanted:
                 return self._shown(subject, version)
@@ -151,7 +153,7 @@ class RegistryStore:
     def _check_unreferenced(self, subject: str, version: int) -> None:
         for name, versions in self._subjects.items():
             for number, stored in versions.items():
-                refers = any(each[1:] == (subject, version) for each in stored.references)
+                refers = any((_beside(name, to), at) == (subject, version) for _, to, at in stored.references)
                 if refers and (name, number) not in self._deleted:
                     key = f"{{magic=1,keytype=SCHEMA,subject={subject},version={version}}}"
                     raise RegistryRefusal(422, 42206, f"One or more references exist to the schema {key}.")
@@ -238,9 +240,9 @@ class RegistryStore:
     def _shown(self, subject: str, version: int) -> dict[str, Any]:
         return {"subject": subject, "version": version, **self._subjects[subject][version].described()}
 
-    def _find(self, body: dict[str, Any], *, normalize: bool) -> StoredSchema | None:
+    def _find(self, subject: str, body: dict[str, Any], *, normalize: bool) -> StoredSchema | None:
         """The stored schema equal to the one in a request."""
-        schema_type, text, references = self._read(body)
+        schema_type, text, references = self._read(subject, body)
         for stored in self._schemas.values():
             if (stored.schema_type, stored.references) != (schema_type, references):
                 continue
@@ -248,28 +250,36 @@ class RegistryStore:
                 return stored
         return None
 
-    def _make(self, body: dict[str, Any]) -> StoredSchema:
-        schema_type, text, references = self._read(body)
+    def _make(self, subject: str, body: dict[str, Any]) -> StoredSchema:
+        schema_type, text, references = self._read(subject, body)
         extras = {name: body[name] for name in ("metadata", "ruleSet") if body.get(name)}
         self._last_id += 1
         stored = StoredSchema(self._last_id, text, schema_type, references, extras)
         self._schemas[stored.schema_id] = stored
         return stored
 
-    def _read(self, body: dict[str, Any]) -> tuple[str, str, tuple[tuple[str, str, int], ...]]:
+    def _read(self, subject: str, body: dict[str, Any]) -> tuple[str, str, tuple[tuple[str, str, int], ...]]:
         """Type, text and references of a request's schema."""
         schema_type = body.get("schemaType") or "AVRO"
-        return schema_type, _checked(schema_type, body.get("schema")), self._references(body.get("references") or ())
+        text = _checked(schema_type, body.get("schema"))
+        return schema_type, text, self._references(subject, body.get("references") or ())
 
-    def _references(self, references: Any) -> tuple[tuple[str, str, int], ...]:
+    def _references(self, subject: str, references: Any) -> tuple[tuple[str, str, int], ...]:
         try:
             named = tuple((str(each["name"]), str(each["subject"]), int(each["version"])) for each in references)
         except (KeyError, TypeError, ValueError):
             raise RegistryRefusal(422, 42201, "Invalid schema references: each has name, subject, version") from None
-        for _, subject, version in named:
-            if version not in self._subjects.get(subject, {}):
-                raise RegistryRefusal(422, 42201, f"No schema reference found for subject {subject} version {version}")
+        for _, to, version in named:
+            place = _beside(subject, to)
+            if version not in self._subjects.get(place, {}):
+                raise RegistryRefusal(422, 42201, f"No schema reference found for subject {place} version {version}")
         return named
+
+
+def _beside(subject: str, other: str) -> str:
+    """The subject that a schema of the first one means by a name: without a context, it is one of the same context."""
+    own = _CONTEXT.match(subject)
+    return other if own is None or _CONTEXT.match(other) else own[0] + other
 
 
 def _checked(schema_type: str, text: Any) -> str:

@@ -17,6 +17,7 @@ from fastavro.validation import ValidationError, validate
 from aioproducer.errors import ConfigError
 from aioproducer.integrations.schema_registry.registry import Client, LookupFailedError, SchemaRegistry
 from aioproducer.integrations.schema_registry.serializer import Options, SchemaSerializer
+from aioproducer.integrations.schema_registry.subjects import referenced
 from aioproducer.records import Value_contra
 
 Raw = Any
@@ -142,9 +143,9 @@ class AvroSerializer(SchemaSerializer[Value_contra]):
                 raise ConfigError(f"the Avro schema can't be parsed: {_told(error)}") from error
         super().__init__(registry, own, _record_name(raw), to_dict=to_dict, **options)
 
-    async def _compile(self, client: Client, schema: Schema) -> AvroEncoder:
+    async def _compile(self, client: Client, schema: Schema, subject: str) -> AvroEncoder:
         parts: list[Raw] = []
-        await _collect(client, schema, parts, set())
+        await _collect(client, schema, subject, parts, set())
         loop = asyncio.get_running_loop()
         return AvroEncoder(*await loop.run_in_executor(None, _parse, parts), **self._how)
 
@@ -170,14 +171,16 @@ def _check_levels(value: Any) -> None:
                 left.append((each, level + 1))
 
 
-async def _collect(client: Client, schema: Schema, parts: list[Raw], seen: set[tuple[str | None, int | None]]) -> None:
-    """Collect the schemas that one refers to, each before those that need it, then the schema itself."""
+async def _collect(
+    client: Client, schema: Schema, subject: str, parts: list[Raw], seen: set[tuple[str, int | None]]
+) -> None:
+    """Collect the schemas that a subject's one refers to, each before those that need it, then the schema itself."""
     for reference in schema.references or ():
-        place = reference.subject, reference.version
+        place = referenced(subject, str(reference.subject)), reference.version
         if place not in seen:
             seen.add(place)
             found = await client.get_version(*place, True)  # even if deleted: the reference is to this version
-            await _collect(client, found.schema, parts, seen)
+            await _collect(client, found.schema, place[0], parts, seen)
     parts.append(_loads(schema))
 
 

@@ -20,6 +20,7 @@ from aioproducer.errors import ConfigError
 from aioproducer.integrations.json_values import JsonSerializer
 from aioproducer.integrations.schema_registry.registry import Client, LookupFailedError, SchemaRegistry
 from aioproducer.integrations.schema_registry.serializer import MAX_PROBLEMS, Options, SchemaSerializer
+from aioproducer.integrations.schema_registry.subjects import referenced
 from aioproducer.records import Value_contra
 
 Encode = Callable[[Any], bytes | str]
@@ -143,11 +144,11 @@ class JsonSchemaSerializer(SchemaSerializer[Value_contra]):
                 raise ConfigError(f"the JSON schema is invalid, at {error.json_path}: {error.message}") from error
         super().__init__(registry, own, title if isinstance(title, str) else None, to_dict=to_dict, **options)
 
-    async def _compile(self, client: Client, schema: Schema) -> JsonEncoder:
+    async def _compile(self, client: Client, schema: Schema, subject: str) -> JsonEncoder:
         if not self._validates:
             return JsonEncoder(self._encode, None, self._explain, of_model=self._is_model)
         parts: dict[str, Any] = {}
-        await _collect(client, schema, parts)
+        await _collect(client, schema, subject, parts)
         loop = asyncio.get_running_loop()
         validator = await loop.run_in_executor(None, _validator, _loads(schema), parts)
         return JsonEncoder(self._encode, validator, self._explain, of_model=self._is_model)
@@ -161,14 +162,15 @@ class _InvalidError(Exception):
         self.instance = instance
 
 
-async def _collect(client: Client, schema: Schema, parts: dict[str, Any]) -> None:
-    """Collect the schemas that one refers to, directly or indirectly, by name."""
+async def _collect(client: Client, schema: Schema, subject: str, parts: dict[str, Any]) -> None:
+    """Collect the schemas that a subject's one refers to, directly or indirectly, by name."""
     for reference in schema.references or ():
         name = str(reference.name)
         if name not in parts:
-            found = await client.get_version(reference.subject, reference.version, True)
+            place = referenced(subject, str(reference.subject))
+            found = await client.get_version(place, reference.version, True)
             parts[name] = _loads(found.schema)
-            await _collect(client, found.schema, parts)
+            await _collect(client, found.schema, place, parts)
 
 
 def _validator(raw: Any, parts: Mapping[str, Any]) -> Any:

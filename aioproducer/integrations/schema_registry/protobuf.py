@@ -19,6 +19,7 @@ from aioproducer.config.values import takes
 from aioproducer.errors import ConfigError
 from aioproducer.integrations.schema_registry.registry import Client, LookupFailedError, SchemaRegistry
 from aioproducer.integrations.schema_registry.serializer import MAX_PROBLEMS, Options, SchemaSerializer
+from aioproducer.integrations.schema_registry.subjects import referenced
 from aioproducer.records import Value_contra
 
 # Files every reader has built in.
@@ -80,7 +81,8 @@ class ProtobufSerializer(SchemaSerializer[Value_contra]):
 
     Args:
         message_type: the generated class; values are instances of it.
-        reference_subject_name: maps the name of an imported file to its subject; by default, the same name.
+        reference_subject_name: maps the name of an imported file to its subject; by default, the same name. A subject
+            without a context is one of the message's own.
         to_dict, options: see SchemaSerializer. ``use_latest_version`` and ``use_schema_id`` change only the id and
             the message's path in the file, not its bytes, which always follow the class.
     Raises:
@@ -129,27 +131,28 @@ class ProtobufSerializer(SchemaSerializer[Value_contra]):
         self._reference_subject_name = reference_subject_name
         super().__init__(registry, _schema(self._file, []), descriptor.full_name, to_dict=to_dict, **options)
 
-    async def _own_schema(self, client: Client) -> Schema:
-        return _schema(self._file, await self._references(client, self._file, {}))
+    async def _own_schema(self, client: Client, subject: str) -> Schema:
+        return _schema(self._file, await self._references(client, self._file, subject, {}))
 
     async def _references(
-        self, client: Client, file: FileDescriptor, known: dict[str, SchemaReference]
+        self, client: Client, file: FileDescriptor, subject: str, known: dict[str, SchemaReference]
     ) -> list[SchemaReference]:
         references = []
         for imported in file.dependencies:
             if imported.name.startswith(_BUILT_IN):
                 continue
             if imported.name not in known:
-                schema = _schema(imported, await self._references(client, imported, known))
-                subject = self._reference_subject_name(imported.name)
+                name = self._reference_subject_name(imported.name)
+                place = referenced(subject, name)
+                schema = _schema(imported, await self._references(client, imported, place, known))
                 if self._auto_register:
-                    await client.register_schema(subject, schema, normalize_schemas=self._normalize)
-                found = await client.lookup_schema(subject, schema, normalize_schemas=self._normalize)
-                known[imported.name] = SchemaReference(imported.name, subject, found.version)
+                    await client.register_schema(place, schema, normalize_schemas=self._normalize)
+                found = await client.lookup_schema(place, schema, normalize_schemas=self._normalize)
+                known[imported.name] = SchemaReference(imported.name, name, found.version)
             references.append(known[imported.name])
         return references
 
-    async def _compile(self, client: Client, schema: Schema) -> ProtobufEncoder:
+    async def _compile(self, client: Client, schema: Schema, subject: str) -> ProtobufEncoder:
         return self._encoder
 
     async def _message_path(self, schema: Schema, schema_id: int) -> Sequence[int]:

@@ -161,7 +161,7 @@ class SchemaSerializer(ABC, Generic[Value_contra]):
         self.to_dict = to_dict
         self._by_subject: dict[str, Known] = {}
         self._by_topic: tuple[dict[str, Known], dict[str, Known]] = ({}, {})  # of values, of keys
-        self._encoders: dict[Schema, Encoder] = {}
+        self._encoders: dict[tuple[str | None, Schema], Encoder] = {}  # what a schema refers to depends on its context
         self._uses: set[bool] = set()
 
     # --- what callers use ---------------------------------------------------------------------------------------------
@@ -200,11 +200,11 @@ class SchemaSerializer(ABC, Generic[Value_contra]):
     # --- for the formats ----------------------------------------------------------------------------------------------
 
     @abstractmethod
-    async def _compile(self, client: Client, schema: Schema) -> Encoder:
-        """The encoder of a schema, with its references."""
+    async def _compile(self, client: Client, schema: Schema, subject: str) -> Encoder:
+        """The encoder of a subject's schema, with its references."""
 
-    async def _own_schema(self, client: Client) -> Schema:
-        """The schema given to the serializer, in the form sent to the registry."""
+    async def _own_schema(self, client: Client, subject: str) -> Schema:
+        """The schema given to the serializer, in the form sent to the registry for a subject."""
         assert self._schema is not None
         return self._schema
 
@@ -225,9 +225,10 @@ class SchemaSerializer(ABC, Generic[Value_contra]):
             if not self._fetches:
                 # The registry adds rules to what it is given: those of the subject's last version, or of its config.
                 self._check(await _stored(client, subject, schema_id), schema_id)
-            encoder = self._encoders.get(schema)
+            place = context(subject), schema
+            encoder = self._encoders.get(place)
             if encoder is None:
-                encoder = self._encoders[schema] = await self._compile(client, schema)
+                encoder = self._encoders[place] = await self._compile(client, schema, subject)
             return schema_id, guid, encoder, await self._message_path(schema, schema_id)
 
         schema_id, guid, encoder, path = await self.registry.ask(request, limit_ms / 1000)
@@ -262,7 +263,7 @@ class SchemaSerializer(ABC, Generic[Value_contra]):
             # The client caches versions by number, but asks for "latest" again.
             found = await client.get_version(subject, "latest")
             return found.schema_id, found.guid, found.schema
-        schema = await self._own_schema(client)
+        schema = await self._own_schema(client, subject)
         ask = client.register_schema_full_response if self._auto_register else client.lookup_schema
         found = await ask(subject, schema, normalize_schemas=self._normalize)
         return found.schema_id, found.guid, schema

@@ -39,6 +39,15 @@ def context(subject: str) -> str | None:
     return None if found is None else found[0]
 
 
+def referenced(subject: str, reference: str) -> str:
+    """The subject that a schema of this subject refers to: a name without a context is one of the same context.
+
+    Source: QualifiedSubject of Confluent's registry.
+    """
+    own = context(subject)
+    return reference if own is None or context(reference) is not None else own + reference
+
+
 STRATEGIES: dict[str, SubjectName] = {"topic": topic_name, "record": record_name, "topic_record": topic_record_name}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import json
 from collections.abc import Iterator
@@ -146,6 +147,29 @@ def test_references_of_a_schema_that_is_no_record(
     both = Schema(json.dumps(schema), "AVRO", [SchemaReference("shop.Cup", "cups-value", 1), line])
     data = written(fake, both, f"no-record-{len(fake.subjects())}", value, validate=validate)
     assert reader("no-record", data) == (value[1] if isinstance(value, tuple) else value)
+
+
+def test_references_within_a_context() -> None:
+    """Without a context of its own, a reference means the one of the schema that has it, as to the registry."""
+    with FakeSchemaRegistry() as fake:
+        fake.register("line", LINE)
+        fake.register(":.staging:line", {**LINE, "fields": [{"name": "item", "type": "bytes"}]})
+        line = SchemaReference("shop.Line", "line", 1)
+        cup = {"type": "record", "name": "Cup", "namespace": "shop", "fields": [{"name": "line", "type": "Line"}]}
+        cups = Schema(json.dumps(cup), "AVRO", [line])
+        trays = Schema('["null", "shop.Cup"]', "AVRO", [SchemaReference("shop.Cup", "cups", 1)])
+
+        async def write() -> list[bytes | None]:
+            async with SchemaRegistry(fake.url) as registry:
+                by_topic = {"subject_name_strategy": lambda topic, *_: topic}
+                await AvroSerializer(registry, cups, **by_topic).prepare("cups", ":.staging:cups")
+                serializer = AvroSerializer(registry, trays, **by_topic)
+                return [
+                    await serializer.to_bytes("trays", {"line": {"item": "tea"}}),
+                    await serializer.to_bytes(":.staging:trays", {"line": {"item": b"tea"}}),
+                ]
+
+        assert [data and data[5:] for data in asyncio.run(write())] == [b"\2\6tea", b"\2\6tea"]
 
 
 def test_references_that_are_missing(fake: FakeSchemaRegistry) -> None:

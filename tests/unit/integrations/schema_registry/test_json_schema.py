@@ -118,6 +118,20 @@ def test_a_value_is_checked_against_referenced_schemas(fake: FakeSchemaRegistry,
         written(fake, schema, "prices", {"price": "secret"})
 
 
+def test_a_value_is_checked_against_schemas_of_its_context(fake: FakeSchemaRegistry) -> None:
+    """Without a context of its own, a reference means the one of the schema that has it, as to the registry."""
+    fake.register("amount", {"$id": "http://shop/amount.json", "type": "string"}, "JSON")
+    fake.register(":.staging:amount", {"$id": "http://shop/amount.json", "type": "integer"}, "JSON")
+    schema = Schema(
+        json.dumps({"properties": {"price": {"$ref": "http://shop/amount.json"}}}),
+        "JSON",
+        [SchemaReference("http://shop/amount.json", "amount", 1)],
+    )
+    data = written(fake, schema, "p", {"price": 5}, subject_name_strategy=lambda *_: ":.staging:prices-value")
+    assert data is not None
+    assert data[5:] == b'{"price":5}'
+
+
 def test_what_is_not_among_the_references_is_not_fetched(fake: FakeSchemaRegistry) -> None:
     """URLs in a schema are never fetched."""
     before = len(fake.requests)

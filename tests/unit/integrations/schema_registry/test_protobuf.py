@@ -101,6 +101,22 @@ def test_imports_are_references(registers: bool) -> None:
         ]
 
 
+@pytest.mark.parametrize("own", ["", ":.staging:", ":.shared:"])
+def test_imports_of_a_message_in_a_context(own: str) -> None:
+    """An import's subject without a context of its own is one of the message's, as to the registry."""
+    with FakeSchemaRegistry() as fake:
+        written(
+            fake,
+            Order,
+            "orders",
+            Order(),
+            subject_name_strategy=lambda *_: ":.staging:orders-value",
+            reference_subject_name=lambda name: own + name,
+        )
+        money = (own or ":.staging:") + "shop/money.proto"
+        assert sorted(fake.subjects()) == sorted([money, ":.staging:orders-value"])
+
+
 def test_latest_version(fake: FakeSchemaRegistry, reader: Any) -> None:
     written(fake, Order, "newest", Order())
     data = written(fake, Order, "newest", Order(id=5), use_latest_version=True)
