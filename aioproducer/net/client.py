@@ -115,7 +115,7 @@ class NetworkClient:
 
     @property
     def unreachable(self) -> KafkaError | None:
-        """Why no broker can be reached; None while one is connected or no failure is known.
+        """Why no broker can be reached; None while one is connected or at rest, or no failure is known.
 
         The bootstrap connection does not count: its address may not accept records.
         """

@@ -86,6 +86,11 @@ class Node:
         """Whether an attempt is under way."""
         return self.task is not None
 
+    @property
+    def rests(self) -> bool:
+        """Whether its latest connection ended on this side, such as for want of use, and nothing has failed since."""
+        return self.last_address is not None and self.connection is None and self.error is None
+
     def is_at(self, host: str, port: int) -> bool:
         """Whether this is the node's address."""
         return (self.host, self.port) == (host, port)

@@ -241,12 +241,14 @@ class Nodes:
 
     @property
     def unreachable(self) -> KafkaError | None:
-        """Why no broker can be reached; None while one is connected or no failure is known.
+        """Why no broker can be reached; None while one is connected or at rest, or no failure is known.
 
         The bootstrap connection does not count: its address may not accept records. Any thread may ask.
         """
         nodes = list(self.by_id.values())  # a copy, as others may come meanwhile
-        if any(node.connection is not None for node in nodes) or all(node.error is None for node in nodes):
+        if any(node.connection is not None or node.rests for node in nodes):
+            return None
+        if all(node.error is None for node in nodes):
             return None
         return self.newest_failure()
 

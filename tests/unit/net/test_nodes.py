@@ -441,6 +441,21 @@ def test_the_newest_failure_tells_why_no_broker_can_be_reached() -> None:
     assert nodes.unreachable is None
 
 
+def test_a_broker_whose_idle_connection_was_closed_can_be_reached() -> None:
+    """Another one has ended its connection, and is tried again only for the next record."""
+    nodes = nodes_of(1, 2)
+    idle = connect(nodes, 2)
+    nodes.disconnected(connect(nodes, 1), LOST, 0)
+    nodes.disconnected(idle, None, 0)
+    assert nodes.unreachable is None
+    fail(nodes, 2, LOST, 1)
+    assert str(nodes.unreachable) == "no broker can be reached: lost"
+    nodes.disconnected(connect(nodes, 2), None, 1)
+    nodes.update(brokers(1, 2, host="elsewhere"))
+    fail(nodes, 1, LOST, 2)
+    assert nodes.unreachable is not None
+
+
 def test_why_none_can_be_reached_while_another_thread_goes_on() -> None:
     """Between any two steps of a probe's thread, the loop's may find another broker, or forget a failure."""
     nodes = nodes_of(1, 2)
