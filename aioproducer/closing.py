@@ -162,6 +162,7 @@ class Closing:
             with self._callbacks_until(Deadline(self._loop, 0)):
                 await engine.stop(self._deadline)
             engine.failures.tell()
+            engine.failures.end()
             self._deadline.leave(LAST_CALLBACKS_S)
             waiting = await engine.flushes.called_back(self._deadline)
             if waiting:

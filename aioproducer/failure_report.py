@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from aioproducer._delivery_ledger import DeliveryLedger
@@ -10,6 +11,8 @@ from aioproducer.errors import KafkaError
 from aioproducer.log_limit import LogLimit
 
 LOG_FAILURES_EVERY_MS = 10_000
+FAILURES = "failures"
+"""The lines about failures; those about ``on_error`` have a limit of their own."""
 
 
 class FailureReport:
@@ -33,6 +36,10 @@ class FailureReport:
         self._logger = logger
         self._log_limit = LogLimit(LOG_FAILURES_EVERY_MS)
         self._unlogged = 0
+        self._last_error = ""
+        self._timer: asyncio.TimerHandle | None = None
+        """Logs what the limit has held back, if no later failure does."""
+        self._is_over = False
         ledger.on_failure = self._failures_waiting
 
     def _failures_waiting(self) -> None:
@@ -59,15 +66,39 @@ class FailureReport:
                     if self._may_log("on_error"):
                         self._logger.exception("on_error raised")
 
+    def end(self) -> None:
+        """The producer is closed: log what the limit has held back, as nobody may be left to do so later."""
+        self._is_over = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._unlogged:
+            self._write_line()
+
     def _log(self, error: KafkaError, records: int) -> None:
         self._unlogged += records
-        if self._may_log("failures"):
-            self._logger.error(
-                "%d records failed and nobody looked at their Deliveries; the last error: %s",
-                self._unlogged,
-                str(error),
-            )
-            self._unlogged = 0
+        self._last_error = str(error)
+        self._write_soon()
+
+    def _write_soon(self) -> None:
+        if self._may_log(FAILURES):
+            self._write_line()
+        elif self._timer is None and not self._is_over:
+            at_ms = self._log_limit.again_at_ms(FAILURES)
+            self._timer = self._ledger.loop.call_at((at_ms + 1) / 1000, self._limit_is_over)
+
+    def _limit_is_over(self) -> None:
+        self._timer = None
+        if self._unlogged:
+            self._write_soon()
+
+    def _write_line(self) -> None:
+        self._logger.error(
+            "%d records failed and nobody looked at their Deliveries; the last error: %s",
+            self._unlogged,
+            self._last_error,
+        )
+        self._unlogged = 0
 
     def _may_log(self, what: str) -> bool:
         return self._log_limit.allows(int(self._ledger.loop.time() * 1000), what)

@@ -37,3 +37,7 @@ class LogLimit:
             return False
         self._told_ms[key] = now_ms
         return True
+
+    def again_at_ms(self, key: Hashable = None) -> int:
+        """When a line with a key that was written lately may be written again."""
+        return self._told_ms[key] + self._every_ms

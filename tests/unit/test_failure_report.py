@@ -61,7 +61,9 @@ async def test_told_in_the_context_of_the_start() -> None:
 class FakeLoop:
     """A loop whose time the test sets, and which runs callbacks immediately."""
 
-    now_s = 0.0
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.timers: list[asyncio.TimerHandle] = []
 
     def time(self) -> float:
         return self.now_s
@@ -72,6 +74,25 @@ class FakeLoop:
     def call_soon_threadsafe(self, callback: Callable[[], None]) -> None:
         callback()
 
+    def call_at(self, when: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        timer = asyncio.TimerHandle(when, callback, (), cast(asyncio.AbstractEventLoop, self))
+        self.timers.append(timer)
+        return timer
+
+    def get_debug(self) -> bool:
+        return False
+
+    def _timer_handle_cancelled(self, timer: asyncio.TimerHandle) -> None:
+        self.timers.remove(timer)
+
+    def at_time(self, now_s: float) -> None:
+        """Let the time come, with the timers until then."""
+        for timer in [each for each in self.timers if each.when() <= now_s]:
+            self.timers.remove(timer)
+            self.now_s = timer.when()
+            timer._run()
+        self.now_s = now_s
+
 
 def test_the_log_has_one_line_in_ten_seconds(caplog: pytest.LogCaptureFixture) -> None:
     """Each line counts all records since the last one; the same without an on_error."""
@@ -79,7 +100,7 @@ def test_the_log_has_one_line_in_ten_seconds(caplog: pytest.LogCaptureFixture) -
     ledger = ledger_of(cast(asyncio.AbstractEventLoop, loop))
     report = FailureReport(ledger, None, LOGGER)
     for now_s, records in (0, 3), (5, 2), (9.99, 2), (10, 4), (19.99, 1), (20, 1), (20.1, 1):
-        loop.now_s = now_s
+        loop.at_time(now_s)
         ledger.book(0, KafkaError(f"at {now_s}"), records)
         report.tell()
     assert messages_of(caplog) == [
@@ -87,6 +108,41 @@ def test_the_log_has_one_line_in_ten_seconds(caplog: pytest.LogCaptureFixture) -
         "8 records failed and nobody looked at their Deliveries; the last error: at 10",
         "2 records failed and nobody looked at their Deliveries; the last error: at 20",
     ]
+
+
+def test_the_last_failures_of_an_outage_are_logged_without_a_later_one(caplog: pytest.LogCaptureFixture) -> None:
+    """The first batch of an outage has few records, and the others expire within seconds."""
+    loop = FakeLoop()
+    ledger = ledger_of(cast(asyncio.AbstractEventLoop, loop))
+    FailureReport(ledger, None, LOGGER)
+    for now_s, records in (0, 3), (1, 50_000), (2, 40_000), (10.5, 7):
+        loop.at_time(now_s)
+        ledger.book(0, KafkaError(f"at {now_s}"), records)
+    loop.at_time(60)
+    assert messages_of(caplog) == [
+        "3 records failed and nobody looked at their Deliveries; the last error: at 0",
+        "90000 records failed and nobody looked at their Deliveries; the last error: at 2",
+        "7 records failed and nobody looked at their Deliveries; the last error: at 10.5",
+    ]
+    assert not loop.timers
+
+
+def test_what_the_limit_has_held_back_is_logged_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    """Then no timer is left; later failures of Deliveries that the program has kept wait for a later one."""
+    loop = FakeLoop()
+    ledger = ledger_of(cast(asyncio.AbstractEventLoop, loop))
+    report = FailureReport(ledger, None, LOGGER)
+    report.end()
+    for now_s, records in (0, 3), (1, 2):
+        loop.at_time(now_s)
+        ledger.book(0, KafkaError(f"at {now_s}"), records)
+    report.end()
+    ledger.book(0, KafkaError("late"), 1)
+    assert messages_of(caplog) == [
+        "3 records failed and nobody looked at their Deliveries; the last error: at 0",
+        "2 records failed and nobody looked at their Deliveries; the last error: at 1",
+    ]
+    assert not loop.timers
 
 
 def test_an_on_error_that_fails_each_time_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
