@@ -54,7 +54,7 @@ from aioproducer.metadata_schedule import MetadataSchedule, MetadataUpdate
 from aioproducer.net.client import NetworkClient
 from aioproducer.net.connection import Connection, not_written
 from aioproducer.net.first_answer import first_answer
-from aioproducer.net.node import REFUSAL_LASTS_MS
+from aioproducer.net.node import Refusals
 from aioproducer.net.nodes import SLOW_MS
 from aioproducer.protocol.header import decode_response_in_steps
 from aioproducer.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -124,8 +124,7 @@ class Metadata:
         self._hints: list[LeaderHint] = []
         self._last_error: KafkaError | None = None
         self._rebootstrapping = False
-        self._refused_since_ms: int | None = None
-        """When ``bootstrap_servers`` began to refuse this client; None if none has since the last answer."""
+        self._refusals = Refusals()
         self._ended_by: KafkaError | None = None
         self._warnings_of_topics = LogLimit(WARN_EVERY_MS)
         self._warnings_of_rebootstrap = LogLimit(WARN_EVERY_MS)
@@ -365,7 +364,7 @@ class Metadata:
         self._warn(failing)
         self._last_error = None
         self._rebootstrapping = False
-        self._refused_since_ms = None
+        self._refusals.end()
         for topic in update.topics:
             self._settle_waiters(topic)
 
@@ -442,23 +441,16 @@ class Metadata:
             raise
         except KafkaError as error:
             self._last_error = error
-            if isinstance(error, AuthenticationError) and self._lasts():
+            if isinstance(error, AuthenticationError) and self._refusals.have_lasted(self._now_ms()):
                 self._waiters.fail(error)
             return
-        self._refused_since_ms = None
+        self._refusals.end()
         self._schedule.rebootstrapped(self._now_ms())
         topics: Mapping[str, ClusterTopic] = {}
         if self._is_other(response):
             topics = self._leave_cluster(response)
         self._name_cluster(response)
         self._take(ClusterChanges(brokers_of(response), topics))
-
-    def _lasts(self) -> bool:
-        """Whether ``bootstrap_servers``, which have just refused this client, have done so for some seconds."""
-        now_ms = self._now_ms()
-        if self._refused_since_ms is None:
-            self._refused_since_ms = now_ms
-        return now_ms >= self._refused_since_ms + REFUSAL_LASTS_MS
 
     def _leave_cluster(self, response: MetadataResponse) -> Mapping[str, ClusterTopic]:
         """Another cluster has taken the place of the known one. Returns the topics without what only the latter knew.

@@ -21,6 +21,23 @@ login for a moment: Amazon MSK does if too many clients come back at once, other
 """
 
 
+class Refusals:
+    """The refusals of one broker, or of ``bootstrap_servers``: how long there has been no other outcome."""
+
+    def __init__(self) -> None:
+        self._since_ms: int | None = None
+
+    def have_lasted(self, now_ms: int) -> bool:
+        """Note a refusal; returns whether they have lasted for REFUSAL_LASTS_MS."""
+        if self._since_ms is None:
+            self._since_ms = now_ms
+        return now_ms >= self._since_ms + REFUSAL_LASTS_MS
+
+    def end(self) -> None:
+        """It has accepted this client."""
+        self._since_ms = None
+
+
 class ReconnectPolicy:
     """The back-off of connection attempts and their growing time limit, the same for all nodes.
 
@@ -74,7 +91,7 @@ class Node:
         self.retry_at_ms: int = 0
         self.authentication_error: AuthenticationError | None = None
         """Why the broker and this client do not accept each other, if that has lasted for REFUSAL_LASTS_MS."""
-        self._refused_since_ms: int | None = None
+        self._refusals = Refusals()
         self._failed_attempts = 0
         self._policy = policy
 
@@ -121,11 +138,8 @@ class Node:
         self.task = None
         self.out_of_reach = True
         self.authentication_error = None
-        if isinstance(error, AuthenticationError):
-            if self._refused_since_ms is None:
-                self._refused_since_ms = now_ms
-            if now_ms >= self._refused_since_ms + REFUSAL_LASTS_MS:
-                self.authentication_error = error
+        if isinstance(error, AuthenticationError) and self._refusals.have_lasted(now_ms):
+            self.authentication_error = error
         self._back_off(error, now_ms)
 
     def disconnected(self, error: KafkaError | None, now_ms: int) -> None:
@@ -159,7 +173,7 @@ class Node:
         """Earlier failures don't count any more."""
         self.out_of_reach = False
         self.authentication_error = None
-        self._refused_since_ms = None
+        self._refusals.end()
         self._failed_attempts = 0
 
     def _back_off(self, error: KafkaError, now_ms: int) -> None:

@@ -1165,6 +1165,37 @@ async def test_a_refusal_that_passes_reaches_nobody(cluster: FakeCluster) -> Non
         assert not refusals
 
 
+@pytest.mark.parametrize("lasts", [False, True])
+async def test_a_refusal_by_bootstrap_servers_counts_once_it_lasts(
+    cluster: FakeCluster, lasts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The only broker restarts: it is out of reach at first, then refuses a good login for a moment."""
+    if lasts:
+        monkeypatch.setattr(node_module, "REFUSAL_LASTS_MS", 50)
+    refusals = 0
+    restarting = False
+    cluster.topics = {"a": [(1, 0)]}
+
+    async def check(connection: Connection) -> None:
+        nonlocal refusals
+        if restarting and connection.node_id >= 0:
+            raise ConnectionLostError("not there yet")
+        if refusals:
+            refusals -= 1
+            raise SaslAuthenticationFailedError("too many connects")
+
+    async with running(cluster, authenticate=check, retry_backoff_ms=1, reconnect_backoff_ms=1) as setup:
+        restarting, refusals = True, 1_000_000 if lasts else 3
+        cluster.brokers[0].peers[0].drop()
+        await setup.client._changed(setup.now_ms, setup.soon(), None)
+        if lasts:
+            with pytest.raises(SaslAuthenticationFailedError):
+                await setup.wait("a")
+        else:
+            assert await setup.wait("a") == 1
+            assert not refusals
+
+
 @pytest.mark.parametrize("strategy", ["rebootstrap", "none"])
 async def test_wrong_credentials_reach_those_who_wait(
     cluster: FakeCluster, strategy: str, monkeypatch: pytest.MonkeyPatch
