@@ -29,6 +29,7 @@ from aioproducer.errors import (
     broker_error,
     error_class,
 )
+from aioproducer.log_limit import WARN_EVERY_MS, LogLimit
 from aioproducer.net.client import NetworkClient
 from aioproducer.net.connection import Connection, not_written
 from aioproducer.net.nodes import SLOW_MS
@@ -42,6 +43,9 @@ KINDS = {GROUP: "group", TRANSACTION: "transactional id"}
 KEYS_SINCE_VERSION = 4
 SOON = 5
 """How often a request is repeated because of errors that either pass soon or stay (RETRY_SOON)."""
+BUSY_ATTEMPTS = 8
+"""How often a coordinator may still be ending the previous transaction before that is told: before transactions V2 it
+is for most that follow one another, for a few milliseconds."""
 MOST_TOPICS = 5
 """The most topics that a message names."""
 IN_DOUBT = frozenset(
@@ -103,6 +107,7 @@ class Coordinators:
         self._rng = rng
         self._request_metadata = request_metadata
         self._nodes: dict[tuple[int, str], int] = {}
+        self._told = LogLimit(WARN_EVERY_MS)
         self._login = _Login()
 
     def for_one_call(self) -> Self:
@@ -182,9 +187,16 @@ class Coordinators:
                 told = as_told(what, error, getattr(request, "transactional_id", key))
                 told.maybe_written = doubtful or maybe_done
                 raise told
-            self._logger.info("%s for %s %r will be retried: %s", type(request).__name__, KINDS[kind], key, str(error))
+            self._tell(type(request).__name__, kind, key, error, attempts)
             await asyncio.sleep(self._backoff.delay_ms(attempts, self._rng, error.code) / 1000)
             attempts += 1
+
+    def _tell(self, request: str, kind: int, key: str, error: KafkaError, attempts: int) -> None:
+        """Log that a request will be repeated; once a minute for the same error."""
+        if error.code == Code.CONCURRENT_TRANSACTIONS and attempts < BUSY_ATTEMPTS:
+            return
+        if self._told.allows(self._now_ms(), (request, kind, key, error.code)):
+            self._logger.info("%s for %s %r will be retried: %s", request, KINDS[kind], key, str(error))
 
     # --- which broker it is -------------------------------------------------------------------------------------------
 

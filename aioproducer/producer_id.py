@@ -23,6 +23,7 @@ from aioproducer.errors import (
     broker_error,
     error_class,
 )
+from aioproducer.log_limit import WARN_EVERY_MS, LogLimit
 from aioproducer.net.client import NetworkClient
 from aioproducer.net.connection import Connection
 from aioproducer.net.first_answer import first_answer
@@ -70,10 +71,9 @@ class ProducerIdRequest:
         self._on_refused = on_refused
         self._on_done = on_done
         self._on_fatal = on_fatal
+        self._told = LogLimit(WARN_EVERY_MS)
         self._failures = 0
         """Attempts since there was an id."""
-        self._has_warned = False
-        """Whether a refusal was logged since then."""
         self.task: asyncio.Task[None] | None = None
         self.last_error: KafkaError | None = None
         """Why there is no id yet, if an attempt has shown it; None once there is one."""
@@ -102,7 +102,8 @@ class ProducerIdRequest:
                     self._refused(_with_remedy(error))
                 elif _may_pass(error):
                     self.last_error = error
-                    self._logger.info("InitProducerId will be retried: %s", str(error))
+                    if self._told.allows(self._now_ms(), error.code):
+                        self._logger.info("InitProducerId will be retried: %s", str(error))
                 else:
                     self._on_fatal(_with_remedy(error))
                     return
@@ -112,7 +113,6 @@ class ProducerIdRequest:
                 return
             else:
                 self._failures = 0
-                self._has_warned = False
                 self.last_error = None
                 self._sequences.set_producer_id(producer_id, epoch)
                 return
@@ -128,8 +128,8 @@ class ProducerIdRequest:
         return isinstance(error, ClusterAuthorizationFailedError)
 
     def _refused(self, error: KafkaError) -> None:
-        self._logger.log(logging.INFO if self._has_warned else logging.WARNING, "%s", str(error))
-        self._has_warned = True
+        if self._told.allows(self._now_ms(), type(error).__name__):
+            self._logger.warning("%s", str(error))
         self.last_error = error
         self._on_refused(error)
 

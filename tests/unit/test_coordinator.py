@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import random
 from collections.abc import Callable
 from typing import Any, cast
@@ -38,6 +39,7 @@ from aioproducer.protocol.find_coordinator import (
 )
 from aioproducer.protocol.schema import Message, Request
 from aioproducer.protocol.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from tests.unit.core import messages_of
 from tests.unit.waiting import in_virtual_time
 
 LOADING, NOT_AVAILABLE, NOT_COORDINATOR, TXN_STATE, NOT_ALLOWED, FENCED, CONCURRENT = 14, 15, 16, 48, 53, 90, 51
@@ -265,6 +267,29 @@ def test_asked_again_with_back_off(code: int, waits_s: list[float]) -> None:
         assert waited_s == [pytest.approx(wait_s, rel=0.25, abs=0.001) for wait_s in waits_s]  # in whole milliseconds
 
     in_virtual_time(run())
+
+
+def test_repetitions_are_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    """By error; and not at all if only the previous transaction has to end, which before V2 is so for most."""
+    caplog.set_level(logging.INFO, "aioproducer.coordinator")
+
+    async def run() -> None:
+        cluster = ScriptedCluster(1)
+        answers = cluster.brokers[1].answers
+        answers["FindCoordinator"] = found(1)
+        asking = Asking(cluster, retry_backoff_ms=100, retry_backoff_max_ms=1000)
+        for _ in range(100):
+            answers["EndTxn"] = ended(CONCURRENT, CONCURRENT, CONCURRENT, 0)
+            await asking.end()
+        assert not caplog.records
+        answers["EndTxn"] = ended(*[LOADING] * 90, *[CONCURRENT] * 20, 0)
+        await asking.end()
+
+    in_virtual_time(run())
+    told = [text.partition(" will be retried: node 1 answered ") for text in messages_of(caplog, level=logging.INFO)]
+    assert {before for before, _, _ in told} == {"EndTxnRequest for transactional id 'id'"}
+    codes = [after.partition(" ")[0] for _, _, after in told]
+    assert codes == ["COORDINATOR_LOAD_IN_PROGRESS"] * 2 + ["CONCURRENT_TRANSACTIONS"]
 
 
 @pytest.mark.parametrize("code", [NOT_COORDINATOR, NOT_AVAILABLE])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable
 from typing import Any
@@ -27,6 +28,7 @@ from aioproducer.errors import (
 from aioproducer.producer_id import NO_TRANSACTION_TIMEOUT_MS, ProducerIdRequest
 from aioproducer.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from aioproducer.transaction.manager import TransactionManager
+from tests.unit.core import messages_of
 from tests.unit.waiting import in_virtual_time
 
 Answer = InitProducerIdResponse | BaseException
@@ -408,3 +410,25 @@ def test_a_refused_user_is_not_asked_for_again_before_the_back_off_is_over() -> 
         asking.cancel()
 
     in_virtual_time(run())
+
+
+@pytest.mark.parametrize(("code", "level"), [(14, logging.INFO), (31, logging.WARNING)])
+def test_what_lasts_is_logged_once_a_minute(code: int, level: int, caplog: pytest.LogCaptureFixture) -> None:
+    """Not each time, which is once a second; but a permission that is missing for days is not told only once."""
+    caplog.set_level(logging.INFO, "aioproducer.producer_id")
+
+    async def run() -> None:
+        client = OneBroker()
+        asking, _ = client.ask(retry_backoff_ms=1000, retry_backoff_max_ms=1000)
+        for _ in range(100):
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            client.broker.answer.set_result(given(error_code=code))
+            await asyncio.sleep(1.001)
+            client.request.start()
+            asking = client.request.task
+        asking.cancel()
+
+    in_virtual_time(run())
+    assert len(messages_of(caplog, "aioproducer.producer_id", logging.INFO)) == 2
+    assert {each.levelno for each in caplog.records} == {level}
