@@ -57,7 +57,9 @@ RECORD_REFUSED = frozenset((Code.INVALID_RECORD, Code.INVALID_TIMESTAMP))
 NUMBER_REFUSED = LOST_STATE | IDENTITY_REFUSED
 """Codes about the batch's id, epoch and sequence, which another batch with the same ones would get as well."""
 WARN_FROM_ATTEMPTS = 5
-"""How often a broker refuses a batch before that is worth a warning: with the default back-off, in 1.5 s."""
+"""How often a broker refuses a batch, or a connection ends, before that is worth a warning: with the default back-off,
+in 1.5 s.
+"""
 MOST_WARNED = 20
 """The most topics that are named for an error in WARN_EVERY_MS: thousands may have the same trouble."""
 
@@ -124,7 +126,7 @@ class BatchOutcomes:
         if answer.error_code in TOO_LARGE and self._may_split(batch):
             self._split(batch, now_ms)
         elif self._retriable(batch, error) or (error.code in IDENTITY_REFUSED and self._on_old_epoch(error)):
-            self._warn(batch, error, now_ms)
+            self._warn(batch, error, str(error), now_ms)
             self._retry(batch, error, now_ms, in_doubt=error.in_doubt)
         else:
             self.fail(batch, error, now_ms, in_doubt=error.in_doubt, named=answer.record_errors)
@@ -138,6 +140,7 @@ class BatchOutcomes:
         own.maybe_written = batch.maybe_written  # also False, where the class's default may differ
         own.__cause__ = error.__cause__
         if not batch.failed_early and batch.attempts <= self._retries:
+            self._warn(batch, own, f"{own}, attempt {batch.attempts}", now_ms)
             self._retry(batch, own, now_ms, in_doubt=in_doubt)
         else:
             self.fail(batch, own, now_ms, in_doubt=in_doubt)
@@ -295,8 +298,8 @@ class BatchOutcomes:
         else:
             self._sequences.settle(batch)
 
-    def _warn(self, batch: ProducerBatch, error: BrokerError, now_ms: int) -> None:
-        """Log a refusal that lasts, or that shows a loss; once a minute for each topic and error, and not for all."""
+    def _warn(self, batch: ProducerBatch, error: KafkaError, told: str, now_ms: int) -> None:
+        """Log a trouble that lasts, or that shows a loss; once a minute for each topic and error, and not for all."""
         if error.code in LOST_STATE:
             if not self._sequences.shows_loss(batch):
                 return
@@ -308,7 +311,7 @@ class BatchOutcomes:
         limit = self._warnings[error.code]
         if limit.allows(now_ms, batch.topic):
             rest = "; for a minute no others are told of" if limit.full else ""
-            self._logger.warning("%s; %s%s", str(error), more, rest)
+            self._logger.warning("%s; %s%s", told, more, rest)
 
     def _split(self, batch: ProducerBatch, now_ms: int) -> None:
         """Split a batch that the broker rejected as too large, and queue the pieces in its place."""

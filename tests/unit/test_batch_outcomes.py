@@ -365,6 +365,22 @@ async def test_a_refusal_that_lasts_is_told_once_a_minute(caplog: pytest.LogCapt
     assert "sent again until delivery_timeout_ms=120000 is over" in caplog.text
 
 
+async def test_a_connection_that_ends_at_each_attempt_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """A broker that finds the request too large just hangs up, and takes the next connection."""
+    bench = Bench(retry_backoff_ms=100)
+    batch, _ = bench.sent()
+    for attempt in range(1, 8):
+        now_ms = NOW + 5000 * attempt
+        hung_up = ConnectionLostError("node 1 (kafka:9092) closed the connection", maybe_written=True)
+        bench.lose(batch, hung_up, now_ms=now_ms)
+        assert len(caplog.records) == (0 if attempt < 5 else 1)
+        batch = bench.resend(now_ms=now_ms + 4000)
+    assert messages_of(caplog, "aioproducer.batch_outcomes") == [
+        "orders-0: node 1 (kafka:9092) closed the connection, attempt 5; sent again until "
+        "delivery_timeout_ms=120000 is over"
+    ]
+
+
 async def test_of_thousands_of_topics_with_one_trouble_a_few_are_told(caplog: pytest.LogCaptureFixture) -> None:
     """A cluster without enough replicas refuses them all; other errors are told all the same."""
     bench = Bench(retry_backoff_ms=100, idempotent=False)
