@@ -1039,6 +1039,32 @@ async def test_an_update_that_takes_too_long_starts_again_from_the_list(cluster:
         assert await waiting == 1
 
 
+async def test_bootstrap_servers_that_can_not_be_used_either_are_told_once_a_minute(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one line: what is warned of otherwise are the former addresses of the brokers."""
+    broker = cluster.brokers[0]
+    at_once = dict.fromkeys(("retry_backoff_ms", "retry_backoff_max_ms", "reconnect_backoff_ms"), 1)
+    async with running(cluster, reconnect_backoff_max_ms=1, **at_once) as setup:
+        rebootstrap, attempts = setup.client.rebootstrap, 0
+
+        async def counted() -> MetadataResponse:
+            nonlocal attempts
+            attempts += 1
+            return await rebootstrap()
+
+        monkeypatch.setattr(setup.client, "rebootstrap", counted)
+        await broker.stop()
+        await until(lambda: attempts > 3)
+        first, second = messages_of(caplog, "aioproducer.metadata")
+        assert first.startswith("starting again from bootstrap_servers: ")
+        assert re.fullmatch(
+            r"bootstrap_servers can't be used now: no bootstrap server could be used \(bootstrap_servers\): "
+            rf"{re.escape(broker.host)}:{broker.port}: .+",
+            second,
+        )
+
+
 # --- another cluster --------------------------------------------------------------------------------------------------
 
 
