@@ -38,7 +38,7 @@ from aioproducer.net.client import NetworkClient
 from aioproducer.net.connection import Connection
 from aioproducer.net.sasl.authenticator import SaslAuthenticator
 from aioproducer.producer_id import ProducerIdRequest
-from aioproducer.records import PartitionInfo
+from aioproducer.records import PartitionInfo, TopicPartition
 from aioproducer.sealer import Sealer
 from aioproducer.sender import Sender
 from aioproducer.telemetry.client_telemetry import ClientTelemetry
@@ -329,9 +329,13 @@ class Engine:
         return ProducerFailedError(f"{where}the producer has failed: {error}", cause=error, maybe_written=in_log)
 
     def _why_not_sent(self, batch: ProducerBatch) -> KafkaError | None:
-        """Why a batch can't go out: no leader, no connection to it, a throttle, or no producer id."""
+        """Why a batch can't go out: no leader, no connection to it, a throttle, no producer id, or its transaction."""
         if batch.queue.leader not in self._metadata.cluster.brokers:
             return self._metadata.why_no_leader(batch.topic, batch.partition)
+        if self.transaction is not None:
+            refusal = self.transaction.why_not_sent(TopicPartition(batch.topic, batch.partition))
+            if refusal is not None:
+                return refusal
         return self._client.error_of(batch.queue.leader) or self._producer_id.last_error
 
     def _producer_id_refused(self, error: KafkaError) -> None:

@@ -184,6 +184,10 @@ class TransactionRunner:
         """Whether no call may begin by itself any more."""
         self._fate = TransactionFate()
 
+    def why_not_sent(self, partition: TopicPartition) -> KafkaError | None:
+        """Why the coordinator has not added a partition that batches wait for; None if none waits for that."""
+        return self._coordinators.last_error if partition in self._partitions.wanted else None
+
     # --- life cycle ---------------------------------------------------------------------------------------------------
 
     async def start(self, deadline_ms: int) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from aioproducer import (
     ConsumerGroupMetadata,
+    DeliveryTimeoutError,
     Producer,
     ProducerFencedError,
     RecordTooLargeError,
@@ -51,6 +52,23 @@ async def producer_of(cluster: FakeCluster) -> AsyncIterator[Producer]:
 
 def values(cluster: FakeCluster) -> list[bytes | None]:
     return [record.value for record in cluster.records("topic", read_committed=True)]
+
+
+async def test_records_that_wait_in_vain_for_their_coordinator_say_so(cluster: FakeCluster) -> None:
+    """It has to add their partition before they can be sent."""
+    loading = cluster.faults.fail("AddPartitionsToTxn", 14, times=None)
+    async with Producer(
+        bootstrap_servers=cluster.bootstrap_servers,
+        transactional_id="name",
+        linger_ms=0,
+        request_timeout_ms=300,
+        delivery_timeout_ms=300,
+    ) as producer:
+        await producer.begin_transaction()
+        with pytest.raises(DeliveryTimeoutError, match="COORDINATOR_LOAD_IN_PROGRESS to AddPartitionsToTxn for trans"):
+            await producer.send("topic", b"value")
+        loading.cancel()
+        await producer.abort_transaction()
 
 
 async def test_committed_is_visible_aborted_is_not(cluster: FakeCluster) -> None:
