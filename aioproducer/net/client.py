@@ -106,6 +106,8 @@ class NetworkClient:
         self._lines_for: dict[int, Line] = {}
         """The callers of ``ready_connection`` that wait, by node id; no line is empty."""
         self._warnings = LogLimit(WARN_EVERY_MS)
+        self._warned_ms: dict[int, int] = {}
+        """When the log first warned of each node that has not been connected since, by node id."""
         self._closed = False
 
     @property
@@ -348,6 +350,7 @@ class NetworkClient:
     def set_brokers(self, brokers: Mapping[int, Broker]) -> None:
         """Adopt the cluster's list of brokers: new ones, changed addresses, and those that are gone."""
         self._nodes.update(brokers)
+        self._tell_who_is_back()  # by the bootstrap connection, or no longer one of them
 
     async def bootstrap(self, deadline_ms: int | None = None, *, stops_at_refusal: bool = True) -> MetadataResponse:
         """Try ``bootstrap_servers`` in order until one lists the brokers; returns that answer, without topics.
@@ -445,6 +448,7 @@ class NetworkClient:
                 return
             self._register(connection)
             node.connected(connection)
+            self._tell_who_is_back()
             self._nodes.retire_bootstrap()
         self._changed_now()
 
@@ -473,8 +477,19 @@ class NetworkClient:
 
         A connection that a broker ends is not worth a warning, as each restart does that; a failed reconnect is.
         """
-        if self._warnings.allows(self._now_ms(), str(node)):
+        now_ms = self._now_ms()
+        if self._warnings.allows(now_ms, str(node)):
+            self._warned_ms.setdefault(node.node_id, now_ms)
             self._logger.warning("node %d: %s", node.node_id, str(error))
+
+    def _tell_who_is_back(self) -> None:
+        """Whoever reads the warnings later wants to know when the trouble was over."""
+        for node_id, since_ms in list(self._warned_ms.items()):
+            node = self._nodes.by_id.get(node_id)
+            if node is not None and node.connection is not None:
+                self._logger.info("node %d: connected again, after %d s", node_id, (self._now_ms() - since_ms) // 1000)
+            if node is None or node.connection is not None:
+                del self._warned_ms[node_id]
 
     def _capacity_freed(self, connection: Connection) -> None:
         aside = self._nodes.asides.get(connection.node_id)

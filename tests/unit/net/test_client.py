@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import logging
 import os
 import random
 import socket
@@ -28,7 +29,7 @@ from aioproducer.errors import (
     SaslAuthenticationFailedError,
     UnsupportedVersionError,
 )
-from aioproducer.log_limit import WARN_EVERY_MS
+from aioproducer.log_limit import WARN_EVERY_MS, LogLimit
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.net import client as client_module
 from aioproducer.net import node as node_module
@@ -502,6 +503,40 @@ async def test_a_node_that_stays_away_is_warned_of_once_a_minute(
         monkeypatch.setattr(client, "_now_ms", lambda: client.now_ms + WARN_EVERY_MS)
         await fail()
         assert told() == [warning, warning]
+
+
+async def test_a_node_that_was_warned_of_is_told_of_when_it_is_back(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once, also if the bootstrap connection becomes its own; not after a connection that has just ended."""
+    caplog.set_level(logging.INFO, "aioproducer.client")
+
+    async def found_by_bootstrap() -> None:
+        await client.bootstrap()
+        client.know(broker)
+
+    async def connected() -> None:
+        await client.ready_connection(1, client.soon())
+
+    async with Client(broker, reconnect_backoff_ms=0, reconnect_backoff_max_ms=0) as client:
+        client.know(broker)
+        for connect in (connected, found_by_bootstrap):
+            await connected()
+            broker.peers[-1].drop()
+            await client.until(lambda: client.connection(1) is None)
+            await connected()
+            assert not caplog.records
+            await broker.stop()
+            await client.until(lambda: client.connection(1) is None)
+            client.connect_soon(1)
+            await client.until(lambda: caplog.records)
+            await broker.start()
+            await connect()
+            warned, back = messages_of(caplog, level=logging.INFO)
+            assert warned.startswith("node 1: no connection to ")
+            assert back == "node 1: connected again, after 0 s"
+            caplog.clear()
+            client._warnings = LogLimit(WARN_EVERY_MS)
 
 
 async def test_a_silent_node_is_warned_of_and_one_that_ends_a_connection_is_not(
