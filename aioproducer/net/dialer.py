@@ -1,4 +1,8 @@
-"""Makes connections: all addresses of a host in turn, each for a limited time."""
+"""Makes connections: all addresses of a host in turn, each for a limited time.
+
+An address that failed where another one of its host accepted comes last from then on: where packets to it are dropped,
+as in a network without IPv6 to which a name has such an address, each new connection would wait for its time to pass.
+"""
 
 from __future__ import annotations
 
@@ -53,6 +57,8 @@ class Dialer:
         self._tls = tls
         self._authenticate = authenticate
         self._metrics = metrics
+        self._dead: dict[tuple[str, int], set[str]] = {}
+        """By host and port: its addresses that failed where another one accepted."""
 
     async def dial(
         self,
@@ -70,28 +76,40 @@ class Dialer:
         Args:
             limit: for resolving the name, and for each address.
             deadline_ms: for everything (``max_block_ms``).
-            after: the address of the last try; the one after it comes first.
-            stops_at_refusal: whether no other address is tried after one that does not accept this client. It is the same
-                broker, unless the name stands for several.
+            after: the address of the last try; the one after it comes first, unless it is known to be dead.
+            stops_at_refusal: whether no other address is tried after one that does not accept this client. It is the
+                same broker, unless the name stands for several.
         Raises:
             AuthenticationError: the broker and this client do not accept each other, and no other address worked.
             ConnectionLostError: no address worked; it names each with its cause.
         """
         failures: list[tuple[str, Exception]] = []
         refusal: AuthenticationError | None = None
-        for address in _rotated(await self._addresses(host, port, limit, deadline_ms), after):
+        dead = self._dead.get((host, port), set())
+        addresses = _rotated(await self._addresses(host, port, limit, deadline_ms), after)
+        for address in sorted(addresses, key=dead.__contains__):
             try:
                 async with self._in_time(limit, deadline_ms):
-                    return await self._open(address, port, host, node_id)
+                    connection = await self._open(address, port, host, node_id)
             except AuthenticationError as error:
                 if stops_at_refusal:
                     raise
                 refusal = refusal or error
             except (KafkaError, OSError) as error:
                 failures.append((address, error))
+            else:
+                self._note(host, port, (dead & set(addresses) | {failed for failed, _ in failures}) - {address})
+                return connection
         if refusal is not None:
             raise refusal
+        self._note(host, port, set())  # nothing tells which is worth trying first
         raise _no_connection(host, port, failures)
+
+    def _note(self, host: str, port: int, dead: set[str]) -> None:
+        if dead:
+            self._dead[host, port] = dead
+        else:
+            self._dead.pop((host, port), None)
 
     async def _addresses(self, host: str, port: int, limit: Limit, deadline_ms: int | None) -> list[str]:
         try:

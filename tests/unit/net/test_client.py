@@ -621,6 +621,39 @@ async def test_the_next_attempt_begins_with_the_next_address(broker: FakeBroker)
         assert len(asked) == 2
 
 
+async def test_an_address_that_failed_where_another_accepted_comes_last(broker: FakeBroker) -> None:
+    """As one of IPv6 to which no packets get: it would cost each new connection its ten seconds."""
+    dead, good = "127.9.9.9", "127.0.0.1"
+
+    async def getaddrinfo(host: str, port: int, **_: Any) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in (dead, good)]
+
+    async with Client(reconnect_backoff_ms=0, reconnect_backoff_max_ms=0) as client:
+        client._dialer._loop = Resolving(client._loop, getaddrinfo)  # type: ignore[assignment]
+        client.set_brokers({1: Broker(1, "kafka.example", broker.port)})
+        tried = []
+        open_connection = client._dialer._open
+
+        async def note(address: str, *rest: Any) -> Connection:
+            tried.append(address)
+            return await open_connection(address, *rest)
+
+        client._dialer._open = note  # type: ignore[assignment, method-assign]
+        for expected in ([dead, good], [good], [good]):
+            tried.clear()
+            await client.ready_connection(1, client.soon())
+            assert tried == expected
+            (await broker.connected.get()).drop()
+            await client.until(lambda: client.connection(1) is None)
+        await broker.stop()
+        for expected in ([good, dead], [dead, good]):  # once none accepts, nothing is known of them any more
+            tried.clear()
+            failures = len(client.disconnects)
+            client.connect_soon(1)
+            await client.until(lambda: len(client.disconnects) > failures)  # noqa: B023
+            assert tried == expected
+
+
 async def test_a_lost_connection_is_told_and_fails_nothing_else(broker: FakeBroker, other: FakeBroker) -> None:
     async with Client() as client:
         client.know(broker, other)
