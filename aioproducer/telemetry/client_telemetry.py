@@ -315,7 +315,8 @@ class ClientTelemetry:
             self._complain(f"{what} of metrics was refused with {name} and will be retried")
         else:
             self._ended = True
-            self._complain(f"{what} of metrics was refused with {name}; no more metrics are pushed")
+            # Also if earlier failures have been told: the last line would say that metrics are pushed again.
+            self._logger.info("%s of metrics was refused with %s; no more metrics are pushed", what, name)
         return self._interval_ms
 
     def _complain(self, what: str) -> None:

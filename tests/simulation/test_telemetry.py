@@ -405,6 +405,23 @@ def test_a_push_that_has_to_wait(code: int) -> None:
     assert sum(value(push, "record.send.total") for push in world.pushes) == 1
 
 
+def test_the_end_is_told_also_after_a_failure_that_passed(caplog: pytest.LogCaptureFixture) -> None:
+    """Otherwise the log would end with a push that will be retried."""
+
+    async def work(world: World) -> None:
+        world.model.faults.fail(PUSH, THROTTLED, times=1)
+        world.model.faults.fail(PUSH, INVALID_REQUEST, times=None)
+        await asyncio.sleep(20 * INTERVAL_S)
+
+    caplog.set_level(logging.INFO, "aioproducer.telemetry")
+    world = World(connections_max_idle_ms=-1)
+    world.wants("*")
+    world.run(work)
+    _, passed, ended = [record.getMessage() for record in caplog.records]
+    assert "a push of metrics was refused with THROTTLING_QUOTA_EXCEEDED and will be retried" in passed
+    assert "a push of metrics was refused with INVALID_REQUEST; no more metrics are pushed" in ended
+
+
 @pytest.mark.parametrize("code", [INVALID_REQUEST, INVALID_RECORD, 35, 29, -1])
 @pytest.mark.parametrize("api", [ASK, PUSH])
 def test_what_no_repetition_helps_against_ends_it(api: str, code: int, caplog: pytest.LogCaptureFixture) -> None:
