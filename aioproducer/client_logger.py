@@ -25,4 +25,9 @@ class ClientLogger(logging.LoggerAdapter[logging.Logger]):
             options["stacklevel"] = options.get("stacklevel", 1) + 1
             # A name that no record factory of a program has: logging raises an error if it does.
             options["extra"] = {**(options.get("extra") or {}), "kafka_client_id": self._client_id}
-            self.logger.log(level, f"[%s] {msg}", self._client_id, *args, **options)
+            self.logger.log(level, f"[%s] {msg}", self._client_id, *map(_in_one_line, args), **options)
+
+
+def _in_one_line(argument: object) -> object:
+    """An argument for tools that read logs line by line: the text of a BootstrapError has a line for each address."""
+    return " ".join(argument.split()) if isinstance(argument, str) and "\n" in argument else argument

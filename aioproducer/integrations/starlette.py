@@ -28,6 +28,7 @@ from aioproducer import (
     RecordTooLargeError,
     SerializationError,
 )
+from aioproducer.client_logger import ClientLogger
 from aioproducer.deadline import SECONDS_OR_NONE, in_seconds
 from aioproducer.errors import InvalidTopicError, SendManyError, TransactionStateError, WrongLoopError
 from aioproducer.extras import missing
@@ -405,6 +406,7 @@ async def _learn(producer: Producer, topics: tuple[str, ...]) -> None:
 
 
 async def _keep_starting(producer: Producer, topics: tuple[str, ...]) -> None:
+    log = ClientLogger(logger, producer.client_id)
     delay_s = FIRST_RETRY_S
     while True:
         try:
@@ -415,10 +417,10 @@ async def _keep_starting(producer: Producer, topics: tuple[str, ...]) -> None:
             return
         except Exception as error:  # also the program's own, from a serializer or a token provider
             if producer.health().state not in _TO_BE_TRIED:
-                logger.warning("%s can't start any more: %s", repr(producer), str(error))
+                log.warning("%s can't start any more: %s", repr(producer), str(error))
                 return
             _unstarted[producer] = error if isinstance(error, KafkaError) else None
-            logger.warning("%s can't start, next attempt in %g s: %s", repr(producer), delay_s, str(error))
+            log.warning("%s can't start, next attempt in %g s: %s", repr(producer), delay_s, str(error))
         await asyncio.sleep(delay_s)
         delay_s = min(2 * delay_s, MAX_RETRY_S)
 

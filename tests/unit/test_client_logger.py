@@ -8,6 +8,7 @@ import pytest
 
 from aioproducer import Producer, Record
 from aioproducer.client_logger import ClientLogger
+from aioproducer.errors import BootstrapError, KafkaError
 from aioproducer.testing import FakeCluster
 
 logger = logging.getLogger("aioproducer.test")
@@ -40,6 +41,17 @@ def test_a_client_id_can_not_forge_lines(caplog: pytest.LogCaptureFixture) -> No
     """Any text is a client id."""
     ClientLogger(logger, "a\nERROR \x1b[1m").warning("told")
     assert [entry.getMessage() for entry in caplog.records] == ["[a ERROR ?[1m] told"]
+
+
+def test_a_text_of_several_lines_is_logged_as_one(caplog: pytest.LogCaptureFixture) -> None:
+    """Tools read logs line by line, and only the first would name the producer."""
+    error = BootstrapError([("a:9092", KafkaError("one")), ("b:9092", KafkaError("two"))])
+    assert "\n" in str(error)
+    ClientLogger(logger, "a").warning("%s after %d attempts: %s", "it failed", 2, str(error))
+    assert [entry.getMessage() for entry in caplog.records] == [
+        "[a] it failed after 2 attempts: no bootstrap server could be used (bootstrap_servers): "
+        "a:9092: KafkaError: one b:9092: KafkaError: two"
+    ]
 
 
 def test_the_level_is_the_loggers(caplog: pytest.LogCaptureFixture) -> None:

@@ -40,6 +40,7 @@ from aioproducer.integrations.starlette import (
     producer_of,
 )
 from aioproducer.testing import FakeCluster
+from tests.unit.core import messages_of
 from tests.unit.waiting import until
 
 PATIENCE_S = 30
@@ -586,6 +587,9 @@ async def test_a_probe_says_why_it_has_not_started(
         assert told["reason"].startswith("the producer is starting: no bootstrap server could be used")
         assert cluster.bootstrap_servers in told["reason"]
         assert "\n" not in told["reason"]
+        (line,) = messages_of(caplog, "aioproducer.integrations")  # which names the producer
+        assert cluster.bootstrap_servers in line
+        assert "\n" not in line
         assert (await client.get("/livez")).status_code == 200
 
 
