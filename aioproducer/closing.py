@@ -98,7 +98,7 @@ class Closing:
     def _give_up(self, engine: Engine, why: str, pending: int) -> None:
         """Fail what has not ended, and say so: nobody may be left who looks at the Deliveries."""
         if pending:
-            self._logger.warning("%s: %d records failed, as they had not ended", why, pending)
+            self._logger.warning("%s: %d records failed, as they had not ended%s", why, pending, engine.unreachable_too)
         engine.fail_all(closed_too_early, unobserved=False)
 
     @contextmanager

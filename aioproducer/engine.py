@@ -104,6 +104,7 @@ class Engine:
             failures=self.failures,
             metrics=self._metrics,
             on_begin=self._flush_begun,
+            unreachable_too=lambda: self.unreachable_too,
         )
         self._client = NetworkClient(
             config,
@@ -240,6 +241,11 @@ class Engine:
         if self._client.bootstrapped and not self.pending:
             return None
         return self._client.unreachable
+
+    @property
+    def unreachable_too(self) -> str:
+        """``unreachable`` as the end of a message about records that can't leave; empty if a broker is connected."""
+        return "" if (error := self.unreachable) is None else f"; {error}"
 
     @property
     def pending(self) -> int:

@@ -24,6 +24,7 @@ class Flushes:
 
     Args:
         on_begin: called when one has begun: open batches can go now.
+        unreachable_too: returns the end of a message about records that can't leave.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class Flushes:
         failures: FailureReport,
         metrics: ProducerMetrics,
         on_begin: Callable[[], None],
+        unreachable_too: Callable[[], str],
     ) -> None:
         self.waiters: dict[asyncio.Future[None], int] = {}
         """The last serial number that each flush waits for, by its waiter. They began in this order, so it grows."""
@@ -46,6 +48,7 @@ class Flushes:
         self._failures = failures
         self._metrics = metrics
         self._on_begin = on_begin
+        self._unreachable_too = unreachable_too
 
     async def flush(self, deadline: Deadline, *, closing: bool = False) -> None:
         """Send everything present, and wait until it has ended and its done callbacks were called.
@@ -89,7 +92,7 @@ class Flushes:
 
     def _not_ended(self, deadline: Deadline, last_serial: int) -> FlushTimeoutError:
         pending = self._accumulator.live_record_count(last_serial)
-        told = f"{pending:,} records had not ended after {deadline.timeout} s; they go on"
+        told = f"{pending:,} records had not ended after {deadline.timeout} s; they go on{self._unreachable_too()}"
         if not pending:
             told = (
                 f"all records had ended after {deadline.timeout} s, but the memory of some that expired in "

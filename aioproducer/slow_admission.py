@@ -120,7 +120,7 @@ class SlowAdmission(Admission[Key_contra, Value_contra]):
             if served is None and engine.is_known(topic, partition):
                 raise BufferExhaustedError(
                     f"no memory for a record for topic {topic!r} within max_block_ms={self._config.max_block_ms}: "
-                    + self._in_use(engine)
+                    f"{self._in_use(engine)}{engine.unreachable_too}"
                 )
             delivery = served or None
         return delivery
@@ -172,7 +172,7 @@ class SlowAdmission(Admission[Key_contra, Value_contra]):
         self._refused_bytes = self._wanted_bytes
         raise BufferExhaustedError(
             f"no memory for a record for topic {topic!r}: {self._in_use(engine)}, "
-            f"{len(engine.memory_queue)} callers wait; await ready()"
+            f"{len(engine.memory_queue)} callers wait; await ready(){engine.unreachable_too}"
         )
 
     def _in_use(self, engine: Engine) -> str:
@@ -217,7 +217,8 @@ class SlowAdmission(Admission[Key_contra, Value_contra]):
         if not await engine.wait_for_memory(attempt, engine.now_ms() + self._config.max_block_ms):
             record = f" for a record of up to {wanted:,} bytes" if wanted else ""
             raise BufferExhaustedError(
-                f"no room{record} within max_block_ms={self._config.max_block_ms}: {self._in_use(engine)}"
+                f"no room{record} within max_block_ms={self._config.max_block_ms}: "
+                f"{self._in_use(engine)}{engine.unreachable_too}"
             )
 
     # --- refusing -----------------------------------------------------------------------------------------------------

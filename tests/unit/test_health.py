@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from aioproducer import Producer, ProducerHealth, ProducerState
+from aioproducer import BufferExhaustedError, FlushTimeoutError, Producer, ProducerHealth, ProducerState
 from aioproducer.errors import ConnectionLostError
 from aioproducer.protocol.metadata import MetadataResponseBroker
 from aioproducer.testing import FakeCluster
@@ -65,6 +67,34 @@ async def test_no_broker_can_be_reached() -> None:
             cluster.start_broker(1)
             await until(lambda: producer.health().ready)
             await producer.send("orders", b"value")
+
+
+def fill(producer: Producer) -> None:
+    """Submit records until there is no room for one."""
+    while True:
+        producer.submit_nowait("orders", b"x" * 1_000)
+
+
+async def test_why_records_can_not_leave_is_told_where_that_matters(caplog: pytest.LogCaptureFixture) -> None:
+    """When they fill the buffer, when a flush takes too long, and when the program ends."""
+    async with FakeCluster(1) as cluster:
+        cluster.create_topic("orders")
+        producer = producer_of(cluster, buffer_memory=40_000)
+        await producer.start()
+        await producer.send("orders", b"value")
+        producer._config = replace(producer._config, max_block_ms=10)
+        cluster.stop_broker(1)
+        await until(lambda: not producer.health().ready)
+        why = r"; no broker can be reached: "
+        with pytest.raises(BufferExhaustedError, match=rf"await ready\(\){why}"):
+            fill(producer)
+        for call in (producer.submit("orders", b"x" * 1_000), producer.ready()):
+            with pytest.raises(BufferExhaustedError, match=f"bytes are in use{why}"):
+                await call
+        with pytest.raises(FlushTimeoutError, match=f"they go on{why}"):
+            await producer.flush(timeout=0)
+        await producer.close(timeout=0)
+    assert re.search(rf"records failed, as they had not ended{why}", caplog.text)
 
 
 async def test_only_the_bootstrap_can_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
