@@ -22,6 +22,10 @@ from aioproducer.errors import FlushTimeoutError, KafkaError, ProducerClosedErro
 from aioproducer.record_preparation import RecordPreparation
 from aioproducer.refusals import closed
 
+TOLD_AFTER_S = 5.0
+"""A wait for records that lasts as long is told of: the process may be killed before it is over, and then nothing else
+would tell of these records."""
+
 LAST_CALLBACKS_S = 0.05
 """Time for the done callbacks of records that ``close`` failed, once the deadline has passed."""
 
@@ -173,12 +177,14 @@ class Closing:
 
     async def _finish(self, engine: Engine) -> None:
         """Wait until every record has ended and left the process; fail those that have not in time."""
+        telling = self._loop.call_later(TOLD_AFTER_S, self._tell_of_wait, engine)
         try:
             await engine.flushes.flush(self._deadline, closing=True)
         except FlushTimeoutError as error:
             # If none is pending, only memory of records that expired in flight is missing; those were reported.
             self._give_up(engine, f"close(timeout={self._deadline.timeout})", error.pending)
         finally:
+            telling.cancel()
             transaction = engine.transaction
             if transaction is not None and not await self._deadline.bound(transaction.close(self._deadline.left_s)):
                 self._logger.warning(
@@ -187,6 +193,13 @@ class Closing:
                 transaction.cut_short()
             await self._deadline.bound(engine.telemetry.close(self._deadline.left_s))
             await self._deadline.bound(engine.written(self._deadline.left_s))
+
+    def _tell_of_wait(self, engine: Engine) -> None:
+        if pending := engine.pending:
+            self._logger.warning(
+                "close(timeout=%s) waits for %d records that have not ended%s",
+                self._deadline.timeout, pending, engine.unreachable_too,
+            )  # fmt: skip
 
     def _callbacks_until(self, deadline: Deadline) -> AbstractContextManager[None]:
         return nullcontext() if self._engine is None else self._engine.flushes.callbacks_until(deadline)

@@ -58,9 +58,10 @@ from aioproducer.protocol.schema import Request
 from aioproducer.records import ConsumerGroupMetadata, Key_contra, TopicPartition, Value_contra
 from aioproducer.start_count import MANY, StartCount
 from aioproducer.testing import FakeCluster
+from tests.unit.core import messages_of
 from tests.unit.net.fake_broker import EVERYTHING, ReceivedRequest, closed_port
 from tests.unit.producing_broker import PID, ProducingBroker
-from tests.unit.waiting import turns
+from tests.unit.waiting import turns, until
 
 PATIENCE_S = 20
 
@@ -558,6 +559,24 @@ async def test_close_with_a_timeout_and_nothing_left_to_fail(
         await delivery
     await producer.close(timeout=0.01)
     assert "as they had not ended" not in caplog.text
+
+
+async def test_a_close_that_takes_long_is_told(
+    broker: ProducingBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The orchestrator may kill the process before it is over, and then nothing else tells of these records."""
+    monkeypatch.setattr("aioproducer.closing.TOLD_AFTER_S", 0.01)
+    broker.holding = True
+    producer = producer_of(broker)
+    await producer.start()
+    delivery = await producer.submit("orders", b"v")
+    closing = asyncio.create_task(producer.close())
+    await until(lambda: caplog.records)
+    assert messages_of(caplog) == ["close(timeout=None) waits for 1 records that have not ended"]
+    await broker.holds()
+    broker.release()
+    await closing
+    assert delivery.exception() is None
 
 
 async def test_cancelled_close(broker: ProducingBroker, caplog: pytest.LogCaptureFixture) -> None:
