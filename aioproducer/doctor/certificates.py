@@ -1,10 +1,14 @@
-"""The facts of a broker's certificate, verified or not, and when it expires."""
+"""The facts of a certificate, verified or not, and when it expires."""
 
 from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
 from typing import Any
+
+from aioproducer.config.producer_config import ProducerConfig
+from aioproducer.net import pem
+from aioproducer.net.tls import own_text
 
 SOON_DAYS = 14
 """Warn about a certificate that expires within this many days."""
@@ -47,6 +51,17 @@ def unverified_facts(der: bytes) -> dict[str, Any]:
     except ValueError:
         return {}
     return facts
+
+
+def own_facts(config: ProducerConfig) -> dict[str, Any]:
+    """The same facts about this client's own certificate, the first of its chain; empty without one. Blocking.
+
+    Raises:
+        TlsError: its file can't be used.
+    """
+    own = own_text(config)
+    found = [] if own is None else [block for kind, block in pem.blocks(own[0]) if kind == "CERTIFICATE"]
+    return unverified_facts(ssl.PEM_cert_to_DER_cert(found[0])) if found else {}
 
 
 def _alternative_names(certificate: Any) -> list[str]:

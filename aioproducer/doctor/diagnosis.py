@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Unpack
 
@@ -10,7 +11,7 @@ from aioproducer.cluster import Broker, brokers_of
 from aioproducer.compression import codec
 from aioproducer.config.keywords import ProducerConfigs
 from aioproducer.config.producer_config import ProducerConfig
-from aioproducer.doctor import advice, topics
+from aioproducer.doctor import advice, certificates, topics
 from aioproducer.doctor.contact import Contact, Tools
 from aioproducer.doctor.findings import Finding, Report, Status, Step, said_by
 from aioproducer.errors import (
@@ -98,6 +99,7 @@ class _Diagnosis:
                 remedy = remedy or "check the ssl_ configs: the files they name, their format (PEM), their permissions"
                 self._emit(Finding(Step.TLS, "", Status.FAILED, message, remedy))
                 return
+            await self._look_at_own_certificate()
         contacts = []
         try:
             for host, port in self._config.bootstrap_servers:
@@ -114,6 +116,15 @@ class _Diagnosis:
         finally:
             for contact in contacts:
                 await contact.close()
+
+    async def _look_at_own_certificate(self) -> None:
+        """Once it has expired, brokers that ask for it accept no new connection; they may not ask for it yet."""
+        facts = await asyncio.to_thread(certificates.own_facts, self._config)
+        left = certificates.days_left(facts, time.time())
+        if left is not None and left < certificates.SOON_DAYS:
+            ends = f"expires in {left:.0f} days" if left >= 0 else "has expired"
+            remedy = "renew ssl_keystore_location (or ssl_keystore_key and ssl_keystore_certificate_chain)"
+            self._emit(Finding(Step.TLS, "", Status.WARNING, f"this client's own certificate {ends}", remedy, facts))
 
     def _compare_clusters(self, reached: list[Contact]) -> None:
         ids = {each.where: each.metadata.cluster_id for each in reached if each.metadata is not None}

@@ -213,18 +213,25 @@ def _trusted_files(path: str, where: str) -> list[str]:
 
 
 def _load_own(context: ssl.SSLContext, config: ProducerConfig) -> None:
-    password: str | None
+    if (own := own_text(config)) is not None:
+        pem.load_own(context, *own)
+
+
+def own_text(config: ProducerConfig) -> tuple[str, str | None, str] | None:
+    """Key and certificate chain as PEM text, the key's password, and where they come from; None without. Blocking.
+
+    Raises:
+        TlsError: a file can't be used.
+    """
     if config.ssl_keystore_key is not None:
         text = f"{config.ssl_keystore_key}\n{config.ssl_keystore_certificate_chain}"
-        where = "ssl_keystore_key with ssl_keystore_certificate_chain"
-        pem.load_own(context, text, config.ssl_key_password, where)
-    elif config.ssl_keystore_location:
-        path, where = config.ssl_keystore_location, f"ssl_keystore_location={config.ssl_keystore_location}"
-        if is_pkcs12(config.ssl_keystore_type):
-            text, password = pkcs12.own(path, config.ssl_keystore_password or config.ssl_key_password, where)
-        else:
-            text, password = pem.read(path, where), config.ssl_key_password
-        pem.load_own(context, text, password, where)
+        return text, config.ssl_key_password, "ssl_keystore_key with ssl_keystore_certificate_chain"
+    if not config.ssl_keystore_location:
+        return None
+    path, where = config.ssl_keystore_location, f"ssl_keystore_location={config.ssl_keystore_location}"
+    if is_pkcs12(config.ssl_keystore_type):
+        return *pkcs12.own(path, config.ssl_keystore_password or config.ssl_key_password, where), where
+    return pem.read(path, where), config.ssl_key_password, where
 
 
 def _stamp(path: str) -> Stamp:

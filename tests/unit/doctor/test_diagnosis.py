@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import json
 import os
 import random
@@ -317,6 +318,27 @@ async def test_tls_that_is_well_and_ends_soon(tmp_path: Path) -> None:
             assert first.facts["names"] == ["127.0.0.1"]
             assert "renew the broker's certificate" in first.advice
             assert report.of(Step.CLUSTER)[0].status is Status.OK
+
+
+@pytest.mark.parametrize(("days", "said"), [(5.5, "expires in 5 days"), (-1, "has expired"), (90, None)])
+async def test_this_clients_own_certificate(days: float, said: str | None, tmp_path: Path) -> None:
+    """A broker may look at it only after the handshake, or not ask for it now."""
+    authority = CertificateAuthority()
+    now = datetime.datetime.now(datetime.UTC)
+    own = authority.issue(
+        "shop.example", not_before=now - datetime.timedelta(days=90), not_after=now + datetime.timedelta(days=days)
+    )
+    configs = {"ssl_keystore_key": own.key, "ssl_keystore_certificate_chain": own.chain}
+    with FakeCluster() as cluster:
+        context = hostile.server_context(authority, tmp_path, "127.0.0.1", 90)
+        with hostile.server(hostile.relay_to(cluster), context) as port:
+            report = await report_of(
+                port, security_protocol="SSL", ssl_truststore_certificates=authority.pem, **configs
+            )
+    warned = [each for each in report.of(Step.TLS) if each.status is Status.WARNING]
+    assert [each.message for each in warned] == ([] if said is None else [f"this client's own certificate {said}"])
+    assert all("ssl_keystore_location" in each.advice for each in warned)
+    assert all(each.facts["names"] == ["shop.example"] for each in warned)
 
 
 async def test_a_trust_store_that_is_not_there(tmp_path: Path) -> None:
