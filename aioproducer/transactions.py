@@ -23,7 +23,6 @@ from typing import Any, Self, Unpack
 from aioproducer.config.keywords import ProducerConfigs
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.coordinator import Coordinators
-from aioproducer.error_codes import Code
 from aioproducer.errors import (
     AlreadyStartedError,
     ConfigError,
@@ -47,7 +46,7 @@ from aioproducer.metadata import Metadata
 from aioproducer.net.client import NetworkClient
 from aioproducer.net.sasl.authenticator import SaslAuthenticator
 from aioproducer.patient_timer import PatientTimeout
-from aioproducer.protocol.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from aioproducer.protocol.list_transactions import ListTransactionsRequest
 from aioproducer.records import PreparedTransaction
 from aioproducer.transaction.outcome import (
     TransactionDescription,
@@ -215,6 +214,8 @@ class TransactionClient:
     async def list_transactions(self, prefix: str = "", *, states: Collection[str] = ()) -> list[TransactionListing]:
         """The transactional ids that start with ``prefix``, sorted; asks every broker.
 
+        If one can't answer, or leaves the cluster, all are asked again: another broker may have taken over its ids.
+
         Args:
             states: only ids in one of these states, by Kafka's names, e.g. ``Ongoing``; all by default.
         Raises:
@@ -224,13 +225,9 @@ class TransactionClient:
         """
         _check_collection("states", states)
         async with self._bounded("list of transactions") as coordinators:
-            nodes = sorted(self._metadata.cluster.brokers)
-            asking = [self._loop.create_task(self._list_at(node_id, states, coordinators)) for node_id in nodes]
-            try:
-                found = await asyncio.gather(*asking)
-            finally:
-                for each in asking:  # gather leaves the others to themselves if one fails
-                    each.cancel()
+            while (found := await self._list_everywhere(states, coordinators)) is None:
+                self._metadata.request_update()
+                await asyncio.sleep(LOOK_AGAIN_S)
         # During a cluster upgrade it is enough if some brokers know a state.
         unknown = set(states).intersection(*(unknown for _, unknown in found))
         if unknown:
@@ -240,16 +237,24 @@ class TransactionClient:
         listings = {each.transactional_id: each for part, _ in found for each in part}
         return [listings[name] for name in sorted(listings) if name.startswith(prefix)]
 
-    async def _list_at(
-        self, node_id: int, states: Collection[str], coordinators: Coordinators
-    ) -> tuple[list[TransactionListing], list[str]]:
+    async def _list_everywhere(
+        self, states: Collection[str], coordinators: Coordinators
+    ) -> list[tuple[list[TransactionListing], list[str]]] | None:
+        """The answers of all brokers; None if one could not answer, but a later list may do without it."""
+        asking = [self._list_at(node_id, states) for node_id in sorted(self._metadata.cluster.brokers)]
+        ends = await asyncio.gather(*asking, return_exceptions=True)
+        errors = [end for end in ends if isinstance(end, BaseException)]
+        for error in errors:
+            if not isinstance(error, KafkaError) or not error.retriable:
+                raise error
+            coordinators.last_error = error
+        return None if errors else [end for end in ends if not isinstance(end, BaseException)]
+
+    async def _list_at(self, node_id: int, states: Collection[str]) -> tuple[list[TransactionListing], list[str]]:
         """The transactions that a broker coordinates, and the states that it does not know."""
-        request = ListTransactionsRequest(state_filters=list(states))
-        while True:
-            response = await self._ask_node(node_id, request, coordinators)
-            if response.error_code != Code.COORDINATOR_LOAD_IN_PROGRESS:
-                break
-            await asyncio.sleep(LOOK_AGAIN_S)
+        deadline_ms = int(self._loop.time() * 1000) + self._config.request_timeout_ms
+        connection = await self._network.ready_connection(node_id, deadline_ms)
+        response = await connection.request(ListTransactionsRequest(state_filters=list(states)))
         if response.error_code:
             kind = error_class(response.error_code)
             raise broker_error(response.error_code, f"node {node_id} answered {kind.name} to ListTransactions")
@@ -258,22 +263,6 @@ class TransactionClient:
             for each in response.transaction_states
         ]
         return listings, response.unknown_state_filters
-
-    async def _ask_node(
-        self, node_id: int, request: ListTransactionsRequest, coordinators: Coordinators
-    ) -> ListTransactionsResponse:
-        """Ask one broker until it answers, as no other broker knows what this one coordinates."""
-        while True:
-            try:
-                deadline_ms = int(self._loop.time() * 1000) + self._config.request_timeout_ms
-                connection = await self._network.ready_connection(node_id, deadline_ms)
-                return await connection.request(request)
-            except KafkaError as error:
-                if not error.retriable or node_id not in self._metadata.cluster.brokers:
-                    raise
-                coordinators.last_error = error
-                self._metadata.request_update()
-            await asyncio.sleep(LOOK_AGAIN_S)
 
     async def abort_transactions(
         self, prefix: str, *, keep: Collection[PreparedTransaction | str] = ()

@@ -25,7 +25,7 @@ from aioproducer import (
 )
 from aioproducer.testing import FakeCluster
 from aioproducer.transactions import TransactionClient
-from tests.unit.waiting import turns
+from tests.unit.waiting import turns, until
 
 Ending = Callable[..., Awaitable[None]]
 
@@ -156,16 +156,34 @@ async def test_a_state_that_no_broker_knows_is_refused() -> None:
             assert await client.list_transactions(states=["Ongoing"]) == []
 
 
-async def test_a_coordinator_that_is_loading_is_asked_again(
-    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("error", ["COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE"])
+async def test_a_coordinator_that_is_loading_or_not_up_yet_is_asked_again(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, error: str
 ) -> None:
     """Its list would lack transactions."""
     monkeypatch.setattr(transactions, "LOOK_AGAIN_S", 0.001)
     one = await prepared(cluster)
-    fault = cluster.faults.fail("ListTransactions", "COORDINATOR_LOAD_IN_PROGRESS", times=2)
+    fault = cluster.faults.fail("ListTransactions", error, times=2)
     (listed,) = await transactions.list_transactions(bootstrap_servers=cluster.bootstrap_servers)
     assert (listed.transactional_id, listed.state) == (one.transactional_id, "Ongoing")
     assert not fault.active
+
+
+async def test_a_broker_that_leaves_the_cluster_while_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one has taken over its ids, maybe after it had answered: so all are asked again."""
+    monkeypatch.setattr(transactions, "LOOK_AGAIN_S", 0.001)
+    with FakeCluster(2) as cluster:
+        cluster.create_topic("topic")
+        cluster.move_coordinator("name", 2)
+        await prepared(cluster)
+        first = cluster.faults.delay("ListTransactions", 1, node=1)
+        second = cluster.faults.swallow("ListTransactions", node=2)
+        async with TransactionClient(bootstrap_servers=cluster.bootstrap_servers) as client:
+            asking = asyncio.create_task(client.list_transactions())
+            await until(lambda: first.struck and second.struck)
+            cluster.stop_broker(2)
+            (listed,) = await asking
+    assert (listed.transactional_id, listed.state, listed.coordinator) == ("name", "Ongoing", 1)
 
 
 async def test_a_list_that_is_refused_says_by_whom(cluster: FakeCluster) -> None:
