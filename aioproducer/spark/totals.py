@@ -20,8 +20,11 @@ class _OutcomeParam(AccumulatorParam[Outcome]):
         return Outcome()
 
     def addInPlace(self, value1: Outcome, value2: Outcome) -> Outcome:
-        value1.add(value2)
-        return value1
+        # A new one: the program may keep the former, or be reading it in another thread.
+        both = Outcome()
+        both.add(value1)
+        both.add(value2)
+        return both
 
 
 class WriteTotals:
