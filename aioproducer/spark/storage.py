@@ -7,6 +7,7 @@ import os
 import re
 import uuid
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
@@ -26,8 +27,12 @@ HADOOP_HINT = (
     "where libhdfs.so is), and in CLASSPATH what `hadoop classpath --glob` prints"
 )
 
-HADOOP_CONFIGS = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR")
-"""Directories where Spark looks for core-site.xml."""
+HADOOP_CONFIGS = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
+"""Where Spark looks for core-site.xml, in its order; each may be several directories. The first file counts.
+Source: AbstractCommandBuilder.buildClassPath."""
+
+DEFAULT_FILE_SYSTEM = ("fs.defaultFS", "fs.default.name")
+"""The property, and its old name, which Hadoop still takes."""
 
 
 class Storage:
@@ -174,20 +179,20 @@ def _has_scheme(location: str, option: str) -> bool:
 
 def _default_file_system() -> str | None:
     for variable in HADOOP_CONFIGS:
-        if directory := os.environ.get(variable):
-            file = Path(directory) / "core-site.xml"
-            found = _property(file, "fs.defaultFS") if file.is_file() else None
-            if found is not None:
-                return found
+        for directory in os.environ.get(variable, "").split(os.pathsep):
+            if directory and (file := Path(directory) / "core-site.xml").is_file():
+                return _property(file, DEFAULT_FILE_SYSTEM)
     return None
 
 
-def _property(file: Path, name: str) -> str | None:
+def _property(file: Path, names: Collection[str]) -> str | None:
+    """The value of a property; that of the last one, if it occurs again."""
     try:
         properties = ElementTree.parse(file).getroot().iter("property")
     except ElementTree.ParseError as error:
         raise ConfigError(f"{file} can't be read: {error}") from error
-    return next((one.findtext("value", "").strip() for one in properties if one.findtext("name") == name), None)
+    found = [one.findtext("value", "").strip() for one in properties if one.findtext("name", "").strip() in names]
+    return found[-1] if found else None
 
 
 def _is_part(name: str) -> bool:

@@ -85,6 +85,45 @@ def test_a_location_without_a_scheme_is_where_spark_looks_for_it(
     assert resolved(location, "checkpointLocation") == found
 
 
+def core_site(directory: Path, *properties: tuple[str, str]) -> None:
+    directory.mkdir()
+    told = "".join(f"<property><name>{name}</name><value>{value}</value></property>" for name, value in properties)
+    (directory / "core-site.xml").write_text(f"<configuration>{told}</configuration>")
+
+
+@pytest.mark.usefixtures("no_hadoop")
+@pytest.mark.parametrize(
+    ("properties", "found"),
+    [
+        ([("fs.default.name", "hdfs://old:8020")], "hdfs://old:8020/cp"),
+        ([("\n  fs.defaultFS\n", "hdfs://nn:8020")], "hdfs://nn:8020/cp"),
+        ([("fs.defaultFS", "hdfs://first:8020"), ("fs.defaultFS", "hdfs://last:8020")], "hdfs://last:8020/cp"),
+        ([("fs.trash.interval", "60")], "/cp"),
+    ],
+    ids=["old name", "indented", "twice", "not set"],
+)
+def test_a_default_file_system_is_read_as_hadoop_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, properties: list[tuple[str, str]], found: str
+) -> None:
+    """Taken for local, the log of a checkpoint on HDFS would be lost with the driver's machine."""
+    core_site(tmp_path / "conf", *properties)
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path / "conf"))
+    assert resolved("/cp", "checkpointLocation") == found
+
+
+@pytest.mark.usefixtures("no_hadoop")
+def test_configs_of_hadoop_are_looked_for_as_spark_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variable may name several directories; the first file counts, that in Spark's own directory above all."""
+    core_site(tmp_path / "hadoop", ("fs.defaultFS", "hdfs://hadoop:8020"))
+    core_site(tmp_path / "spark", ("fs.defaultFS", "hdfs://spark:8020"))
+    (tmp_path / "hive").mkdir()
+    monkeypatch.setenv("YARN_CONF_DIR", str(tmp_path / "spark"))
+    monkeypatch.setenv("HADOOP_CONF_DIR", f"{tmp_path}/hive:{tmp_path}/hadoop")
+    assert resolved("/cp", "checkpointLocation") == "hdfs://hadoop:8020/cp"
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "spark"))
+    assert resolved("/cp", "checkpointLocation") == "hdfs://spark:8020/cp"
+
+
 @pytest.mark.usefixtures("no_hadoop")
 def test_a_relative_location_on_a_file_system_of_hadoop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hadoop(monkeypatch, tmp_path, "hdfs://nn:8020")
