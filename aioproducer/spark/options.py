@@ -64,7 +64,7 @@ class Transactional:
     """
 
     prefix: str
-    log: str
+    log: str = field(repr=False)
     job: str | None = None
 
 
@@ -91,7 +91,7 @@ class SinkOptions:
     idle_timeout_ms: int = 600_000
     transactional: Transactional | None = None
     audit: bool = False
-    audit_statements: str | None = None
+    audit_statements: str | None = field(default=None, repr=False)
     totals: str | None = field(default=None, repr=False)
 
     @classmethod

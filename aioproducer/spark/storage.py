@@ -21,6 +21,9 @@ LOCAL_URI = re.compile(r"^file:(//[^/]*)?", re.IGNORECASE)
 """The part before the path in a local file's URI."""
 
 
+SECRETS = re.compile(r"[a-z0-9+.-]+://(?:[^:]*:(.*)@)?[^?]*(?:\?(.*))?", re.IGNORECASE | re.DOTALL)
+"""In a URI, what may be secret: the password before an @, and the options after a ?, such as a token."""
+
 HADOOP_SCHEMES = ("hdfs:", "viewfs:")
 HADOOP_HINT = (
     ". pyarrow uses Hadoop's own client: the driver's environment needs JAVA_HOME, HADOOP_HOME (or ARROW_LIBHDFS_DIR, "
@@ -174,7 +177,17 @@ def _has_scheme(location: str, option: str) -> bool:
     try:
         return bool(urlparse(location).scheme)
     except ValueError as error:
-        raise ConfigError(f"{location} can't be used: {error}; option {option}") from error
+        raise _unusable(location, str(error), option) from None
+
+
+def _unusable(location: str, why: str, option: str, hint: str = "") -> ConfigError:
+    """The error for a location. Its cause would tell the secrets in it."""
+    text = f"{location} can't be used: {why}; option {option}{hint}"
+    found = SECRETS.fullmatch(location)
+    if found is not None:
+        for secret, shown in ((f":{found[1]}@", ":***@"), (f"?{found[2]}", "?***")):
+            text = text.replace(secret, shown).replace(secret.replace("#", "%23"), shown)
+    return ConfigError(text)
 
 
 def _default_file_system() -> str | None:
@@ -211,5 +224,5 @@ def _file_system(location: str, option: str) -> tuple[fs.FileSystem, str]:
     except (ValueError, OSError) as error:
         why = str(error).partition("\n")[0]  # then comes a list of dozens of places
         hint = HADOOP_HINT if location.lower().startswith(HADOOP_SCHEMES) else ""
-        raise ConfigError(f"{location} can't be used: {why}; option {option}{hint}") from error
+        raise _unusable(location, why, option, hint) from None
     return found, path.rstrip("/")

@@ -81,6 +81,9 @@ def test_it_pickles_and_its_repr_has_no_secrets() -> None:
     options = SinkOptions({"sasl.password": "hidden!"}, topic="t")
     assert pickle.loads(pickle.dumps(options)) == options
     assert "hidden!" not in repr(options)
+    place = "s3://key:hidden!@bucket/place"
+    given = {**SERVERS, "transactional.id.prefix": "p", "transactionLog": place, "audit": "true"}
+    assert "hidden!" not in repr(SinkOptions.parse({**given, "auditStatements": place}))
 
 
 def test_transactions_have_their_log_in_the_checkpoint() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import traceback
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -160,6 +161,31 @@ def test_an_address_that_can_not_be_read(location: str) -> None:
         Storage(location)
     with pytest.raises(ConfigError, match=r"(s3|hdfs):.* can't be used: .*; option checkpointLocation"):
         resolved(location, "checkpointLocation")
+
+
+@pytest.mark.parametrize(
+    ("location", "told"),
+    [
+        ("s3://key:hunter2@b/log?regon=x", "s3://key:***@b/log?*** can't be used: Unexpected query parameter"),
+        ("s3://key:hunter2@b c/log", "s3://key:***@b c/log can't be used: Cannot parse URI: 's3://key:***@b c/log'"),
+        ("s3://key:hun/ter2@b/log", "s3://key:***@b/log can't be used: Cannot parse URI: 's3://key:***@b/log'"),
+        ("s3a://bucket/log?token=hunter2", "s3a://bucket/log?*** can't be used: Unrecognized filesystem type in URI"),
+        ("s3://key:hunter2@[x/log", "s3://key:***@[x/log can't be used: "),
+        (
+            "s3a://key:hunter2#@b/",
+            "s3a://key:***@b/ can't be used: Unrecognized filesystem type in URI: s3a://key:***@",
+        ),
+        ("s3a://bucket/log@1:2", "s3a://bucket/log@1:2 can't be used: Unrecognized filesystem type in URI"),
+    ],
+)
+def test_an_error_does_not_tell_the_credentials_of_a_location(location: str, told: str) -> None:
+    """Spark writes it, and what caused it, into its logs."""
+    with pytest.raises(ConfigError) as raised:
+        Storage(location)
+    text = "".join(traceback.format_exception(raised.value))
+    assert str(raised.value).startswith(told)
+    assert "hunter2" not in text
+    assert "hun/ter2" not in text
 
 
 class Local:
