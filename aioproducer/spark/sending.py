@@ -7,9 +7,9 @@ acknowledgements of earlier ones: ``put`` returns when its rows are in the buffe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from aioproducer.errors import KafkaError, RecordTooLargeError, SendManyError, TransactionAbortedError
+from aioproducer.errors import RecordTooLargeError, SendManyError, TransactionAbortedError
 from aioproducer.producer import Producer
 from aioproducer.records import BatchResult, Record, RecordMetadata, TopicPartition
 from aioproducer.spark.bad_rows import (
@@ -124,8 +124,7 @@ class TaskSend:
             await self._producer.flush()
             dead = [row for row in failed if not was_refused_by_broker(row.error)]
             dead += await self._sift([row for row in failed if was_refused_by_broker(row.error)], chunk.second)
-            for row in dead:
-                await self._bury(row)
+            await self._bury(dead)
         return payload_bytes(row.record for row in dead)
 
     def _bad_row(self, chunk: Chunk, first_row: int, index: int, error: Exception) -> BadRow:
@@ -157,20 +156,27 @@ class TaskSend:
                 groups += [part for part in (again[half:], again[:half]) if part]
         return bad
 
-    async def _bury(self, row: BadRow) -> None:
-        if not is_bad_row(row.error):
-            raise self._failed(row.place, row.error) from row.error
+    async def _bury(self, rows: Sequence[BadRow]) -> None:
+        """Write dead letters, all of them at once: what is wrong with one row may be wrong with every other."""
+        for row in rows:
+            if not is_bad_row(row.error):
+                raise self._failed(row.place, row.error) from row.error
+        ends = await asyncio.gather(*(self._send_letter(self._letter(row)) for row in rows), return_exceptions=True)
+        failed = [(index, end) for index, end in enumerate(ends) if isinstance(end, Exception)]
+        if failed:
+            index, failure = next(filter(_is_at_fault, failed), failed[0])
+            raise self._failed(rows[index].place, failure, " (as a dead letter)") from failure
+        for metadata in ends:
+            assert isinstance(metadata, RecordMetadata)
+            self._outcome.dead_letters += 1
+            if metadata.offset >= 0:
+                place = TopicPartition(metadata.topic, metadata.partition)
+                self._outcome.add_offsets(metadata.topic, {place: [(metadata.offset, metadata.offset)]})
+
+    def _letter(self, row: BadRow) -> Record:
         # A dead letter is no longer a record of the topic that its mark counts.
         record = row.record if self._audit is None else self._audit.failed(row.record)
-        letter = dead_letter(record, row.error, row.place)
-        try:
-            metadata = await self._send_letter(letter)
-        except KafkaError as failure:
-            raise self._failed(row.place, failure, " (as a dead letter)") from failure
-        self._outcome.dead_letters += 1
-        if metadata.offset >= 0:
-            place = TopicPartition(metadata.topic, metadata.partition)
-            self._outcome.add_offsets(metadata.topic, {place: [(metadata.offset, metadata.offset)]})
+        return dead_letter(record, row.error, row.place)
 
     async def _send_letter(self, letter: Record) -> RecordMetadata:
         topic = self._options.dead_letter_topic

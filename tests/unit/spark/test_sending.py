@@ -260,6 +260,26 @@ async def test_dead_letters_without_a_place_fail_the_task(producer: Producer) ->
         await put_and_finish(send, RowChunk([Record(b"x" * 2_000_000)]))
 
 
+async def test_many_dead_letters_take_few_requests(cluster: FakeCluster, producer: Producer) -> None:
+    """What is wrong with one row may be wrong with all of them; more than fit into the buffer at once."""
+    cluster.create_topic("dead")
+    requests = cluster.faults.delay("Produce", 1, times=None, topic="dead")
+    send = TaskSend(producer, options(deadLetterTopic="dead"), 0)
+    await put_and_finish(send, RowChunk([Record(b"v" * 100, topic="no topic") for _ in range(1_000)]))
+    rows = [dict(letter.headers)["aioproducer.row"] for letter in cluster.records("dead")]
+    assert rows == [f"0:{number}".encode() for number in range(1_000)]
+    assert requests.struck < 100
+
+
+async def test_the_dead_letter_that_the_broker_refused_is_named(cluster: FakeCluster, producer: Producer) -> None:
+    """Not others of its batch."""
+    cluster.create_topic("dead", configs={"cleanup.policy": "compact"})
+    send = TaskSend(producer, options(deadLetterTopic="dead"), 0)
+    rows = [Record(b"v", None if number == 7 else b"k", topic="no topic") for number in range(20)]
+    with pytest.raises(SparkWriteError, match=r"^row 7 of partition 0 \(as a dead letter\): InvalidRecordError"):
+        await put_and_finish(send, RowChunk(rows))
+
+
 async def test_a_task_that_gives_up_leaves_the_producer_usable(cluster: FakeCluster, producer: Producer) -> None:
     send = TaskSend(producer, options(), 0)
     await producer.send("t", b"first")
