@@ -20,8 +20,9 @@ from aioproducer.cli.outcome import DONE, INTERRUPTED, SOME_FAILED, CommandError
 from aioproducer.cli.spark_process import quiet_interrupts, signals_set_event, stderr_to, without_pandas_warning
 from aioproducer.cli.tables import print_table
 from aioproducer.config.producer_config import ProducerConfig
-from aioproducer.errors import ConfigError
+from aioproducer.errors import ConfigError, InvalidTopicError
 from aioproducer.message_text import host_port
+from aioproducer.metadata import check_topic_name
 from aioproducer.testing.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ def run(options: AuditOptions) -> int:
     Raises:
         CommandError: topics can't be read, or have no marks.
     """
+    _check_topics(options.topics)
     _check_configs(options.configs)
     _check_reachable(options.configs["bootstrap.servers"])
     needed = NEEDED | (NEEDED_LOCALLY if options.master is None else {}) | (NEEDED_TO_DRAW if options.pictures else {})
@@ -136,6 +138,14 @@ def _make_session(options: AuditOptions) -> SparkSession:
     for name, value in {"spark.sql.session.timeZone": "UTC", **jars, **quiet}.items():
         builder = builder.config(name, value)
     return started(builder)
+
+
+def _check_topics(topics: Sequence[str]) -> None:
+    try:
+        for topic in topics:
+            check_topic_name(topic)
+    except InvalidTopicError as error:
+        raise CommandError(f"{error}; several topics are given one by one: orders payments") from error
 
 
 def _check_configs(configs: Mapping[str, str]) -> None:

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from aioproducer.errors import ConfigError
+from aioproducer.metadata import check_topic_name
 from aioproducer.spark.audit.found import Found, compared, found_in
 from aioproducer.spark.audit.records import marked
 from aioproducer.spark.audit.report import Findings, findings
@@ -60,8 +61,10 @@ def audit_topics(
         Findings, kept by Spark until ``forget()``.
     Raises:
         TypeError: topics or statements are one str.
+        InvalidTopicError: no topic can have one of the names.
     """
     _check_lists(topics=topics, statements=statements)
+    _check_topics(topics)
     # Statements have whole seconds, marks have milliseconds: both must leave out the same records.
     since_ms = None if since_ms is None else -_whole_seconds(-since_ms)
     until_ms = None if until_ms is None else _whole_seconds(until_ms)
@@ -179,8 +182,10 @@ def audit_stream(
     Raises:
         StreamingQueryException: the topics can't be read, or the directory is incomplete.
         TypeError: ``topics`` is a single str.
+        InvalidTopicError: no topic can have one of the names.
     """
     _check_lists(topics=topics)
+    _check_topics(topics)
     state = AuditState(spark, directory)
 
     def take(batch: DataFrame, number: int) -> None:
@@ -226,8 +231,10 @@ def stream_findings(
         heads: False if the first look did not start at the beginning of the topics; see ``from_the_beginning``.
     Raises:
         TypeError: ``topics`` or ``statements`` is a single str.
+        InvalidTopicError: no topic can have one of the names.
     """
     _check_lists(topics=topics, statements=statements)
+    _check_topics(topics)
     state = AuditState(spark, directory)
     found, looked_ms = state.load(), state.looked_ms()
     if found is None or looked_ms is None:
@@ -241,6 +248,12 @@ def _check_lists(**lists: Sequence[str]) -> None:
     for name, given in lists.items():
         if isinstance(given, str):  # its single letters would be valid topic names and paths
             raise TypeError(f"{name} is the str {given!r}; a list is needed, such as [{given!r}]")
+
+
+def _check_topics(topics: Sequence[str]) -> None:
+    """Refuse what Spark's source would take for several names, or strip: no statement is about a topic so called."""
+    for topic in topics:
+        check_topic_name(topic)
 
 
 def _whole_seconds(ms: int) -> int:

@@ -135,6 +135,12 @@ def test_configs_without_which_the_source_could_not_connect(configs: dict[str, s
     assert "hunter2" not in str(refused.value)
 
 
+def test_topics_are_given_one_by_one() -> None:
+    """Spark's source would take these for two, but no statement is about a topic of this name."""
+    with pytest.raises(CommandError, match=r"'orders,payments' is not a valid topic name: .*: orders payments$"):
+        run(AuditOptions(["orders,payments"], {"bootstrap.servers": "127.0.0.1:1"}))
+
+
 def test_a_cluster_that_is_not_there_is_told_at_once() -> None:
     """Before Spark starts, whose source would ask it for three minutes; one address that can be reached is enough."""
     with socket.socket() as closed, socket.socket() as listening:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from aioproducer import InvalidTopicError
 from aioproducer.spark.audit import audit_stream, audit_topics, stream_findings
 
 CALLS: list[Callable[..., object]] = [
@@ -34,3 +35,16 @@ def test_one_str_is_no_list_of_a_stream() -> None:
     spark: Any = None
     with pytest.raises(TypeError, match="topics is the str 'orders'"):
         audit_stream(spark, {}, topics, "state")
+
+
+@pytest.mark.parametrize("topic", ["orders,payments", " orders", ""])
+def test_what_is_no_topic_is_refused(topic: str) -> None:
+    """Spark's source would read other topics, and without their statements no lost end would be seen."""
+    spark: Any = None
+    for audit in (
+        lambda: audit_topics(spark, {}, ["t", topic]),
+        lambda: audit_stream(spark, {}, ["t", topic], "state"),
+        lambda: stream_findings(spark, "state", ["t", topic]),
+    ):
+        with pytest.raises(InvalidTopicError, match=f"{topic!r} is not a valid topic name"):
+            audit()
