@@ -407,6 +407,20 @@ def test_topics_without_a_mark_that_counts_or_a_statement(
         exit_code_of(kafka, tmp_path, name, until_ms=1_000)
 
 
+def test_tables_are_where_the_pictures_are(
+    spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """Also if paths without a scheme are somewhere else for Spark, as on a machine with Hadoop's configs."""
+    name = topic()
+    asyncio.run(write(kafka, acknowledged(Audit(), name, 1)))
+    spark.conf.set("fs.defaultFS", "nowhere:///")
+    try:
+        assert exit_code_of(kafka, tmp_path / "a b", name) == 0
+    finally:
+        spark.conf.unset("fs.defaultFS")
+    assert pyarrow.parquet.read_table(tmp_path / "a b" / "delivery").num_rows == 1
+
+
 def test_times_within_a_second(spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic, tmp_path: Path) -> None:
     """Statements only have seconds: of a second that is only partly in range, neither records nor statements count."""
     name = topic()
