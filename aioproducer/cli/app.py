@@ -342,8 +342,8 @@ def audit(
 
     if state is None and every is not None:
         raise CommandError("--every needs --state: the directory that keeps the findings")
-    if state is not None and (since is not None or until is not None):
-        raise CommandError("--since and --until can't be used with --state")
+    if state is not None and until is not None:
+        raise CommandError("--until can't be used with --state, which has --lag")
     since_ms, until_ms = moment_ms(since, "--since"), moment_ms(until, "--until")
     if since_ms is not None and until_ms is not None and since_ms >= until_ms:
         raise CommandError("--since has to be before --until")

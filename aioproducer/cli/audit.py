@@ -213,6 +213,7 @@ def _stream(spark: SparkSession, options: AuditOptions, console: Console) -> int
             bucket_s=options.bucket_s,
             lag_s=options.lag_s,
             heads=from_the_beginning(options.source),
+            since_ms=options.since_ms,
         )
 
     def all_read() -> bool:

@@ -71,6 +71,39 @@ def test_a_lost_end_is_missing_though_nothing_follows(
     assert missing() == {(cut.producer, 100, 199), (gone.producer, 0, 49)}
 
 
+def test_a_topic_whose_beginning_is_gone(
+    spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """By retention, before the first look: statements, and the numbers of later records, tell of what was there."""
+    name, clock = topic(), Clock()
+    stated, silent = Audit("stated", statements=tmp_path / "statements", clock=clock), Audit("silent", clock=clock)
+
+    async def send() -> None:
+        for each in (stated, silent, Audit("gone", statements=tmp_path / "statements", clock=clock)):
+            acknowledged(each, name, 100)
+            if each is not stated and each is not silent:
+                await close(each)
+        clock.now_s += 3_600
+        for each in (stated, silent):
+            await write(kafka, acknowledged(each, name, 10))
+        await close(stated)
+
+    def totals(since_ms: int | None) -> tuple[int | None, ...]:
+        statements = [str(tmp_path / "statements")]
+        found = stream_findings(spark, str(tmp_path), [name], statements=statements, lag_s=0, since_ms=since_ms)
+        assert found is not None
+        sums = found.totals()
+        found.forget()
+        return sums.sent, sums.found, sums.missing
+
+    asyncio.run(send())
+    clock.now_s += 60
+    assert audit_stream(spark, source(kafka), [name], str(tmp_path), clock=clock)
+    assert totals(None) == (210, 20, 300)
+    assert totals(int(NOW_S * 1000) + 60_000) == (10, 20, 0)
+    assert totals(int(clock.now_s * 1000)) == (None, 0, 0)
+
+
 def test_what_a_look_that_was_ended_has_not_read_is_not_missing(
     spark: SparkSession, kafka: KafkaCluster, topic: MakeTopic, tmp_path: Path
 ) -> None:

@@ -49,6 +49,15 @@ class Found:
         """Names of the tables, in order."""
         return "islands", "highs", "cells"
 
+    def since(self, ms: int) -> Found:
+        """The same without counts from before a time, at which a bucket begins. Earlier numbers are not missing."""
+        recent = self.islands.where(F.col("last_ms") >= ms).select("producer", "topic").distinct()
+        return Found(
+            islands=self.islands,
+            highs=self.highs.join(recent, ["producer", "topic"], "left_semi"),
+            cells=self.cells.where(F.col("bucket_s") * 1000 >= ms),
+        )
+
 
 def compared(
     records: DataFrame,

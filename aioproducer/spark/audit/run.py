@@ -222,6 +222,7 @@ def stream_findings(
     bucket_s: int = BUCKET_S,
     lag_s: int = LAG_S,
     heads: bool = True,
+    since_ms: int | None = None,
 ) -> Findings | None:
     """The findings up to the last look of ``audit_stream``; None before the first complete look.
 
@@ -229,6 +230,7 @@ def stream_findings(
         directory, bucket_s: as for ``audit_stream``.
         lag_s: records sent less than this many seconds before that look began do not count as missing yet.
         heads: False if the first look did not start at the beginning of the topics; see ``from_the_beginning``.
+        since_ms: leaves out what was sent earlier, as for ``audit_topics``, and buckets only partly inside.
     Raises:
         TypeError: ``topics`` or ``statements`` is a single str.
         InvalidTopicError: no topic can have one of the names.
@@ -240,8 +242,11 @@ def stream_findings(
     if found is None or looked_ms is None:
         return None
     judged_ms = _whole_seconds(looked_ms) - lag_s * 1000
-    said = Statements.read(spark, statements, topics, until_ms=judged_ms) if statements else None
-    return findings(found, said, bucket_s, heads=heads, until_ms=judged_ms).keep()
+    if since_ms is not None:
+        since_ms = -(-since_ms // (bucket_s * 1000)) * bucket_s * 1000
+        found, heads = found.since(since_ms), False
+    said = Statements.read(spark, statements, topics, since_ms, judged_ms) if statements else None
+    return findings(found, said, bucket_s, heads=heads, since_ms=since_ms, until_ms=judged_ms).keep()
 
 
 def _check_lists(**lists: Sequence[str]) -> None:

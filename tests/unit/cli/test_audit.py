@@ -259,7 +259,7 @@ def test_the_last_of_many_passes_may_be_interrupted(monkeypatch: pytest.MonkeyPa
     ("arguments", "message"),
     [
         (["t", "--every", "5"], "--every needs --state"),
-        (["t", "--state", "s", "--since", "-5"], "with --state"),
+        (["t", "--state", "s", "--until", "-5"], "with --state"),
         (["t", "--source-option", "x"], "--source-option takes name=value"),
         (["t", "--since", "2026-01-02", "--until", "2026-01-02"], "--since has to be before --until"),
     ],
