@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
@@ -36,6 +36,18 @@ class KafkaDataSource(DataSource):
         """The name for ``format``."""
         return "aioproducer"
 
+    def schema(self) -> NoReturn:
+        """Called by Spark for a read, and for a table that is created without columns."""
+        raise _writes_only()
+
+    def reader(self, schema: StructType) -> NoReturn:
+        """Called by Spark for a query of a table."""
+        raise _writes_only()
+
+    def streamReader(self, schema: StructType) -> NoReturn:
+        """Called by Spark for a stream from a table."""
+        raise _writes_only()
+
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Called by Spark while it plans a batch write."""
         if overwrite:
@@ -50,3 +62,10 @@ class KafkaDataSource(DataSource):
     def _sink(self, schema: StructType) -> Sink:
         options = SinkOptions.parse(self.options)
         return Sink(options, check_columns(schema, options.topic))
+
+
+def _writes_only() -> ConfigError:
+    return ConfigError(
+        "aioproducer only writes to topics; Spark's own format('kafka') reads them. A table to write to is created "
+        "with its columns"
+    )
