@@ -72,7 +72,7 @@ def run(*, bootstrap: str | None, output: Path) -> int:
             )
             console.print("The audit, through Spark's own Kafka source, reading committed records only:")
             configs = {"bootstrap.servers": cluster.bootstrap_servers}
-            options = AuditOptions([topic], configs, [str(work / "statements")], output=output, bucket_s=BUCKET_S)
+            options = AuditOptions([topic], configs, [here(work / "statements")], output=output, bucket_s=BUCKET_S)
             return audit(options)
     except (KafkaError, ClusterError, OSError) as error:
         raise CommandError(one_line(error)) from error
@@ -109,7 +109,7 @@ def _write(spark: SparkSession, cluster: TopicAdmin, topic: str, work: Path, ste
 
     with steps.step("Read the flights"):
         table = unpack_table(work)
-        flights = spark.read.csv(str(table), header=True, inferSchema=True, nullValue="NA").repartition(TASKS)
+        flights = spark.read.csv(here(table), header=True, inferSchema=True, nullValue="NA").repartition(TASKS)
         rows = flights.selectExpr("tailnum AS key", "to_json(struct(*)) AS value")
     totals = WriteTotals(spark)
     options = {
@@ -117,9 +117,9 @@ def _write(spark: SparkSession, cluster: TopicAdmin, topic: str, work: Path, ste
         "kafka.compression.type": "lz4",
         "topic": topic,
         "transactional.id.prefix": topic,
-        "transactionLog": str(work / "transactions"),
+        "transactionLog": here(work / "transactions"),
         "audit": "true",
-        "auditStatements": str(work / "statements"),
+        "auditStatements": here(work / "statements"),
         **totals.options,
     }
     with steps.step("Write to Kafka, exactly once"):
@@ -127,6 +127,11 @@ def _write(spark: SparkSession, cluster: TopicAdmin, topic: str, work: Path, ste
         killing(rows, work / "killed").write.format("aioproducer").options(**options).mode("append").save()
         seconds = time.perf_counter() - began_s
     return Written(totals.value.records, totals.value.bytes, seconds)
+
+
+def here(path: Path) -> str:
+    """The path on this machine, whatever the default file system in its Hadoop configs."""
+    return f"file:{path}"
 
 
 def killing(rows: DataFrame, mark: Path) -> DataFrame:
