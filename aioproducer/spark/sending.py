@@ -147,6 +147,9 @@ class TaskSend:
             chunk = RowChunk([row.record for row in group])
             result = await chunk.send(self._producer, self._options.topic, lambda: None, self._missing)
             self._count_in(result, second)
+            for index, error in result.errors:
+                if not (was_refused_by_broker(error) or is_bad_row(error)):  # all others would meet it as well
+                    raise self._failed(group[index].place, error) from error
             again = [BadRow(group[index].place, group[index].record, error) for index, error in result.errors]
             if len(group) == 1:
                 bad += again

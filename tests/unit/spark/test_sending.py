@@ -307,6 +307,19 @@ async def test_rows_that_share_a_batch_with_a_bad_one_are_written(cluster: FakeC
     assert (outcome.records, outcome.dead_letters) == (296, 4)
 
 
+async def test_brokers_that_go_away_while_bad_rows_are_looked_for(cluster: FakeCluster) -> None:
+    """The task fails then, rather than after a wait for each of the rows that shared a batch with a bad one."""
+    cluster.create_topic("t", configs={"cleanup.policy": "compact"})
+    hurried = {"request_timeout_ms": 500, "delivery_timeout_ms": 500, "linger_ms": 0}
+    lost = cluster.faults.swallow("Produce", times=None, skip=1)
+    async with Producer(bootstrap_servers=cluster.bootstrap_servers, **hurried) as producer:
+        send = TaskSend(producer, options(deadLetterTopic="dead"), 0)
+        rows = [Record(b"v", None if number == 7 else b"k") for number in range(20)]
+        with pytest.raises(SparkWriteError, match=r"^row \d+ of partition 0: DeliveryTimeoutError: "):
+            await put_and_finish(send, RowChunk(rows))
+    assert lost.struck < 10
+
+
 async def test_an_audit_hears_what_became_of_the_rows(cluster: FakeCluster, producer: Producer) -> None:
     """Dead letters are stated as failed, and have no mark, because marks count records of another topic."""
     audit = TaskAudit("p", "a", "t", clock=lambda: 7.5)
