@@ -139,25 +139,35 @@ class TaskSend:
             self._audit.acked(second, result.offsets)
 
     async def _sift(self, refused: list[BadRow], second: int) -> list[BadRow]:
-        """Write rows refused only because of others in their batch; returns those also refused alone."""
-        bad: list[BadRow] = []
-        groups = [refused] if refused else []
+        """Write rows refused only because of others in their batch; returns those that are themselves at fault.
+
+        Brokers name these since Kafka 2.4. Otherwise they are looked for by halves.
+        """
+        bad, rest = _told(refused)
+        groups = [rest] if rest else []
         while groups:
             group = groups.pop()
-            chunk = RowChunk([row.record for row in group])
-            result = await chunk.send(self._producer, self._options.topic, lambda: None, self._missing)
-            self._count_in(result, second)
-            for index, error in result.errors:
-                if not (was_refused_by_broker(error) or is_bad_row(error)):  # all others would meet it as well
-                    raise self._failed(group[index].place, error) from error
-            again = [BadRow(group[index].place, group[index].record, error) for index, error in result.errors]
-            if len(group) == 1:
-                bad += again
+            told, rest = _told(await self._send_again(group, second))
+            if told:
+                groups += [rest] if rest else []
+            elif len(group) == 1:
+                told = rest
             else:
-                half = (len(again) + 1) // 2
+                half = (len(rest) + 1) // 2
                 # The first half is popped next, so that rows keep their order.
-                groups += [part for part in (again[half:], again[:half]) if part]
-        return bad
+                groups += [part for part in (rest[half:], rest[:half]) if part]
+            bad += told
+        return sorted(bad, key=lambda row: row.place.row)
+
+    async def _send_again(self, rows: list[BadRow], second: int) -> list[BadRow]:
+        """Send rows as one chunk; returns those that are refused again."""
+        chunk = RowChunk([row.record for row in rows])
+        result = await chunk.send(self._producer, self._options.topic, lambda: None, self._missing)
+        self._count_in(result, second)
+        for index, error in result.errors:
+            if not (was_refused_by_broker(error) or is_bad_row(error)):  # all others would meet it as well
+                raise self._failed(rows[index].place, error) from error
+        return [BadRow(rows[index].place, rows[index].record, error) for index, error in result.errors]
 
     async def _bury(self, rows: Sequence[BadRow]) -> None:
         """Write dead letters, all of them at once: what is wrong with one row may be wrong with every other."""
@@ -197,6 +207,15 @@ class TaskSend:
         elif is_bad_row(error) and self._options.dead_letter_topic is None:
             hint = "; the option deadLetterTopic has a place for rows like this"
         return SparkWriteError(f"{place}{more}: {type(error).__name__}: {error}{hint}")
+
+
+def _told(rows: Sequence[BadRow]) -> tuple[list[BadRow], list[BadRow]]:
+    """The rows of which the broker tells that they are at fault, and the others."""
+    parts: tuple[list[BadRow], list[BadRow]] = [], []
+    for row in rows:
+        is_told = getattr(row.error, "record_refused", False) and is_bad_row(row.error)
+        parts[0 if is_told else 1].append(row)
+    return parts
 
 
 def _was_refused(failed: tuple[int, Exception]) -> bool:

@@ -292,19 +292,39 @@ async def test_a_task_that_gives_up_leaves_the_producer_usable(cluster: FakeClus
     assert len(values(cluster)) == 12
 
 
-async def test_rows_that_share_a_batch_with_a_bad_one_are_written(cluster: FakeCluster, producer: Producer) -> None:
-    """The broker refuses whole batches, which hold rows of several chunks; each bad row is found among them."""
-    cluster.create_topic("t", configs={"cleanup.policy": "compact"})
-    send = TaskSend(producer, options(deadLetterTopic="dead"), 0)
-    bad = {3, 104, 105, 299}
-    for first in (0, 100, 200):
-        numbers = range(first, first + 100)
-        await send.put(RowChunk([Record(b"v", None if number in bad else str(number).encode()) for number in numbers]))
-    outcome = await send.finish()
-    assert sorted(int(record.key or b"") for record in cluster.records("t", 0)) == sorted(set(range(300)) - bad)
-    rows = {dict(record.headers)["aioproducer.row"] for record in cluster.records("dead", 0)}
-    assert rows == {f"0:{number}".encode() for number in bad}
+@pytest.mark.parametrize("version", ["4.3", "2.1"])
+async def test_rows_that_share_a_batch_with_a_bad_one_are_written(version: str) -> None:
+    """The broker refuses whole batches, which hold rows of several chunks; each bad row is found among them.
+
+    Before Kafka 2.4 it does not tell which it is.
+    """
+    with FakeCluster(version=version) as cluster:
+        cluster.create_topic("t", configs={"cleanup.policy": "compact"})
+        async with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            send = TaskSend(producer, options(deadLetterTopic="dead"), 0)
+            bad = {3, 104, 105, 299}
+            for first in (0, 100, 200):
+                keys = [None if number in bad else str(number).encode() for number in range(first, first + 100)]
+                await send.put(RowChunk([Record(b"v", key) for key in keys]))
+            outcome = await send.finish()
+        assert sorted(int(record.key or b"") for record in cluster.records("t", 0)) == sorted(set(range(300)) - bad)
+        letters = {dict(record.headers)["aioproducer.row"] for record in cluster.records("dead", 0)}
+    assert letters == {f"0:{number}".encode() for number in bad}
     assert (outcome.records, outcome.dead_letters) == (296, 4)
+
+
+async def test_rows_of_which_the_broker_tells_that_they_are_bad_take_few_requests(cluster: FakeCluster) -> None:
+    """Since Kafka 2.4 it names the records at fault, so nobody has to look for them."""
+    cluster.create_topic("t", configs={"cleanup.policy": "compact"})
+    requests = cluster.faults.delay("Produce", 1, times=None, topic="t")
+    async with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        send = TaskSend(producer, options(deadLetterTopic="dead"), 0)
+        rows = [Record(b"v", None if number % 2 else str(number).encode()) for number in range(1_000)]
+        await put_and_finish(send, RowChunk(rows))
+    assert [int(record.key or b"") for record in cluster.records("t")] == list(range(0, 1_000, 2))
+    places = [dict(record.headers)["aioproducer.row"] for record in cluster.records("dead")]
+    assert places == [f"0:{number}".encode() for number in range(1, 1_000, 2)]
+    assert requests.struck < 20
 
 
 async def test_brokers_that_go_away_while_bad_rows_are_looked_for(cluster: FakeCluster) -> None:
