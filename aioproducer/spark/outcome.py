@@ -42,12 +42,12 @@ class Outcome:
     offsets: dict[TopicPartition, Ranges] = field(default_factory=dict)
 
     def add(self, other: Outcome) -> None:
-        """Add another outcome."""
+        """Add another outcome; the lists of both stay as they are."""
         self.records += other.records
         self.bytes += other.bytes
         self.dead_letters += other.dead_letters
         for partition, ranges in other.offsets.items():
-            self.offsets[partition] = extended(self.offsets.get(partition, []), ranges)
+            self.offsets[partition] = extended([*self.offsets.get(partition, ())], ranges)
 
     def add_offsets(self, topic: str, offsets: Mapping[Any, Ranges]) -> None:
         """Add a BatchResult's ranges for calls to ``topic``; there, other topics have TopicPartition keys."""

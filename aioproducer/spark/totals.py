@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import pickle
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.accumulators import AccumulatorParam
@@ -21,8 +22,7 @@ class _OutcomeParam(AccumulatorParam[Outcome]):
 
     def addInPlace(self, value1: Outcome, value2: Outcome) -> Outcome:
         # A new one: the program may keep the former, or be reading it in another thread.
-        both = Outcome()
-        both.add(value1)
+        both = replace(value1, offsets=dict(value1.offsets))
         both.add(value2)
         return both
 
