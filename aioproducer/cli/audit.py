@@ -97,7 +97,7 @@ def run(options: AuditOptions) -> int:
     except ClusterError as error:
         raise CommandError(one_line(error)) from error
     except (PySparkException, Py4JError) as error:
-        raise CommandError(f"{', '.join(options.topics)} can't be audited: {_reason(str(error))}") from error
+        raise CommandError(f"{', '.join(options.topics)} can't be audited: {reason_of(str(error))}") from error
 
 
 @contextmanager
@@ -406,7 +406,7 @@ _DELETED = "Some data may have been lost because they are not available in Kafka
 """In an error of Spark's Kafka source."""
 
 
-def _reason(text: str) -> str:
+def reason_of(text: str) -> str:
     """The line of Spark's error with the reason: the deepest cause, without stack trace and query plan."""
     if _DELETED in text:  # the deepest cause is then an offset that is out of range
         return (

@@ -14,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
 from aioproducer.audit import Audit
-from aioproducer.cli.audit import _reason
+from aioproducer.cli.audit import reason_of
 from aioproducer.spark.audit import audit_stream, stream_findings
 from aioproducer.spark.audit.found import compared, found_in
 from aioproducer.spark.audit.report import findings
@@ -145,7 +145,7 @@ def test_half_of_what_was_kept_is_gone(
         StreamingQueryException, match=f"ConfigError: .* continue from {tmp_path}: .*remove it"
     ) as error:
         audit_stream(spark, source(kafka), [name], str(tmp_path))
-    assert _reason(str(error.value)).startswith(f"ConfigError: the audit can't continue from {tmp_path}: ")
+    assert reason_of(str(error.value)).startswith(f"ConfigError: the audit can't continue from {tmp_path}: ")
 
 
 @pytest.mark.slow
@@ -166,7 +166,7 @@ def test_records_that_were_deleted_before_they_were_read(
     asyncio.run(write(kafka, acknowledged(audits[2], name, 10)))
     with pytest.raises(StreamingQueryException) as error:
         audit_stream(spark, source(kafka), [name], str(tmp_path))
-    assert _reason(str(error.value)).startswith("records were deleted before they were read")
+    assert reason_of(str(error.value)).startswith("records were deleted before they were read")
     assert audit_stream(spark, {**source(kafka), "failOnDataLoss": "false"}, [name], str(tmp_path))
     found = stream_findings(spark, str(tmp_path), [name], lag_s=0)
     assert found is not None

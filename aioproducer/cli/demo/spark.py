@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from aioproducer import KafkaError
-from aioproducer.cli.audit import NEEDED, NEEDED_LOCALLY, NEEDED_TO_DRAW, AuditOptions
+from aioproducer.cli.audit import NEEDED, NEEDED_LOCALLY, NEEDED_TO_DRAW, AuditOptions, reason_of
 from aioproducer.cli.audit import run as audit
 from aioproducer.cli.demo.flights import unpack_table
 from aioproducer.cli.demo.steps import Steps
@@ -77,7 +77,7 @@ def run(*, bootstrap: str | None, output: Path) -> int:
     except (KafkaError, ClusterError, OSError) as error:
         raise CommandError(one_line(error)) from error
     except (PySparkException, Py4JError) as error:
-        raise CommandError(f"Spark failed: {str(error).splitlines()[0]}; {output / 'spark.log'} has more") from error
+        raise CommandError(f"Spark failed: {reason_of(str(error))}; {output / 'spark.log'} has more") from error
 
 
 def _start_kafka(bootstrap: str | None, stack: ExitStack, steps: Steps) -> TopicAdmin:

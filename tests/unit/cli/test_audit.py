@@ -22,11 +22,11 @@ from aioproducer.cli.audit import (
     LATENCIES,
     AuditOptions,
     _check_reachable,
-    _reason,
     missing_table,
     moment_ms,
     notes,
     pairs,
+    reason_of,
     run,
     source_options,
     table,
@@ -204,9 +204,9 @@ def test_of_sparks_errors_the_last_cause_is_told() -> None:
         "Caused by: java.util.concurrent.ExecutionException: it failed\n\tat x.y(z)\n"
         "Caused by: org.apache.kafka.common.errors.UnknownTopicOrPartitionException: There is no such topic\n\tat x.y"
     )
-    assert _reason(text) == "UnknownTopicOrPartitionException: There is no such topic"
+    assert reason_of(text) == "UnknownTopicOrPartitionException: There is no such topic"
     assert (
-        _reason("[PATH_NOT_FOUND] Path does not exist.\n\nJVM stacktrace:\nat x")
+        reason_of("[PATH_NOT_FOUND] Path does not exist.\n\nJVM stacktrace:\nat x")
         == "[PATH_NOT_FOUND] Path does not exist."
     )
 
@@ -219,8 +219,8 @@ def test_of_deleted_records_it_is_told_what_to_do() -> None:
         "any more;\neither the data was aged out by Kafka or the topic may have been deleted\n\tat x.y(z)\n"
         "Caused by: org.apache.kafka.clients.consumer.OffsetOutOfRangeException: Fetch position {offset=20}"
     )
-    assert "failOnDataLoss=false" in _reason(text)
-    assert "--state" in _reason(text)
+    assert "failOnDataLoss=false" in reason_of(text)
+    assert "--state" in reason_of(text)
 
 
 @pytest.mark.parametrize("reason", ["[STREAM_FAILED] Query [id = 5] terminated with exception: it failed", "it failed"])
@@ -229,7 +229,7 @@ def test_of_a_failed_query_its_plan_is_not_told(reason: str) -> None:
         f"{reason}\n=== Streaming Query ===\nIdentifier: [id = 5]\nCurrent Committed Offsets: {{}}\n\n"
         "Current State: ACTIVE\nLogical Plan:\nWriteToMicroBatchDataSource"
     )
-    assert _reason(text) == reason
+    assert reason_of(text) == reason
 
 
 def passing(monkeypatch: pytest.MonkeyPatch, found: object, every_s: int | None) -> int:
