@@ -93,7 +93,7 @@ cdef class BuiltInPartitioner:
         return drawn if drawn >= 0 else <int32_t>self.random.randrange(topic.partition_count)
 
     cdef int32_t draw_among(self, TopicQueues topic, int64_t now_ms, bint near):
-        """Draw a usable partition; the longer its queue, the less likely. Uniform when queues are equal; -1: none is."""
+        """Draw a usable partition; the longer its queue, the less likely. Uniform if queues are equal; -1: none is."""
         cdef int32_t count = topic.partition_count
         cdef PartitionQueue queue
         cdef Py_ssize_t longest = 0

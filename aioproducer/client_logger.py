@@ -30,4 +30,7 @@ class ClientLogger(logging.LoggerAdapter[logging.Logger]):
 
 def _in_one_line(argument: object) -> object:
     """An argument for tools that read logs line by line: the text of a BootstrapError has a line for each address."""
-    return " ".join(argument.split()) if isinstance(argument, str) and "\n" in argument else argument
+    if not isinstance(argument, str) or "\n" not in argument:
+        return argument
+    first, *others = [" ".join(line.split()) for line in argument.splitlines() if line.strip()] or [""]
+    return f"{first} {'; '.join(others)}".rstrip()

@@ -442,7 +442,7 @@ class Metadata:
         except KafkaError as error:
             self._last_error = error
             if self._warnings_of_rebootstrap.allows(self._now_ms(), type(error).__name__):
-                self._logger.warning("bootstrap_servers can't be used now: %s", excerpt(str(error), 1_000))
+                self._logger.warning("bootstrap_servers can't be used now: %s", str(error))
             if isinstance(error, AuthenticationError) and self._refusals.have_lasted(self._now_ms()):
                 self._waiters.fail(error)
             return

@@ -50,8 +50,14 @@ def test_a_text_of_several_lines_is_logged_as_one(caplog: pytest.LogCaptureFixtu
     ClientLogger(logger, "a").warning("%s after %d attempts: %s", "it failed", 2, str(error))
     assert [entry.getMessage() for entry in caplog.records] == [
         "[a] it failed after 2 attempts: no bootstrap server could be used (bootstrap_servers): "
-        "a:9092: KafkaError: one b:9092: KafkaError: two"
+        "a:9092: KafkaError: one; b:9092: KafkaError: two"
     ]
+
+
+@pytest.mark.parametrize(("text", "line"), [("\n", ""), ("one\n", "one"), ("\n a  b \r\n\tc\nd", "a b c; d"), (7, 7)])
+def test_line_ends_in_an_argument(text: object, line: object, caplog: pytest.LogCaptureFixture) -> None:
+    ClientLogger(logger, "a").warning("%s.", text)
+    assert [entry.getMessage() for entry in caplog.records] == [f"[a] {line}."]
 
 
 def test_the_level_is_the_loggers(caplog: pytest.LogCaptureFixture) -> None:

@@ -1266,7 +1266,7 @@ async def test_bootstrap_servers_that_refuse_for_a_moment_reach_nobody(two: Fake
 async def test_bootstrap_servers_that_go_on_refusing_reach_those_who_wait(
     two: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metadata_module, "REFUSAL_LASTS_MS", 50)
+    monkeypatch.setattr(node_module, "REFUSAL_LASTS_MS", 50)
     first, second = two.brokers
     two.listed = [second]
     wrong = False
