@@ -595,6 +595,19 @@ async def test_an_attempt_that_takes_too_long_is_given_up_and_the_next_may_take_
         await hanging.peers[0].gone.wait()
 
 
+def addresses_tried(client: Client) -> list[str]:
+    """The addresses to which it tries to connect from now on."""
+    tried: list[str] = []
+    open_connection = client._dialer._open
+
+    async def note(address: str, *rest: Any) -> Connection:
+        tried.append(address)
+        return await open_connection(address, *rest)
+
+    client._dialer._open = note  # type: ignore[assignment, method-assign]
+    return tried
+
+
 async def test_the_next_attempt_begins_with_the_next_address(broker: FakeBroker) -> None:
     asked = []
 
@@ -608,14 +621,7 @@ async def test_the_next_attempt_begins_with_the_next_address(broker: FakeBroker)
         await client.ready_connection(1, client.soon())
         (await broker.connected.get()).drop()
         await client.until(lambda: client.connection(1) is None)
-        tried = []
-        open_connection = client._dialer._open
-
-        async def note(address: str, *rest: Any) -> Connection:
-            tried.append(address)
-            return await open_connection(address, *rest)
-
-        client._dialer._open = note  # type: ignore[assignment, method-assign]
+        tried = addresses_tried(client)
         await client.ready_connection(1, client.soon())
         assert tried == ["127.9.9.9", "127.0.0.1"]
         assert len(asked) == 2
@@ -631,14 +637,7 @@ async def test_an_address_that_failed_where_another_accepted_comes_last(broker: 
     async with Client(reconnect_backoff_ms=0, reconnect_backoff_max_ms=0) as client:
         client._dialer._loop = Resolving(client._loop, getaddrinfo)  # type: ignore[assignment]
         client.set_brokers({1: Broker(1, "kafka.example", broker.port)})
-        tried = []
-        open_connection = client._dialer._open
-
-        async def note(address: str, *rest: Any) -> Connection:
-            tried.append(address)
-            return await open_connection(address, *rest)
-
-        client._dialer._open = note  # type: ignore[assignment, method-assign]
+        tried = addresses_tried(client)
         for expected in ([dead, good], [good], [good]):
             tried.clear()
             await client.ready_connection(1, client.soon())
