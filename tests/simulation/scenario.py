@@ -249,9 +249,13 @@ def _with_one_kind_of_fault(scenario: Scenario, configs: dict[str, Any], **chang
 
 
 def restart(scenario: Scenario, rng: random.Random) -> Scenario:
-    """The same scenario with one kind of fault: brokers restart that owe answers to several batches of a partition."""
+    """The same scenario with one kind of fault: brokers restart that owe answers to several batches of a partition.
+
+    Half of the batches have the time that it takes until all in doubt are ruled out.
+    """
     scenario = replace(leave(scenario, rng), leaves=False, restarts=True, closes_early=False, faults=2)
-    return replace(scenario, configs=scenario.configs | {"request_timeout_ms": 300})
+    times = {"request_timeout_ms": 300, "delivery_timeout_ms": rng.choice((1_000, 10_000))}
+    return replace(scenario, configs=scenario.configs | times)
 
 
 def diverge(scenario: Scenario, rng: random.Random) -> Scenario:
