@@ -228,10 +228,14 @@ class BulkSend:
             raise
         finally:
             del self.tally  # an error's traceback may refer to this call, and with it to all other errors
-        result = tally.result()
-        if stopped_by is not None or (result.failed and raise_on_error):
-            raise SendManyError.of_result(self._name, result, tally.failed_batches(), stopped_by)
-        return result
+        result: BatchResult | None = None
+        try:
+            result = tally.result()
+            if stopped_by is not None or (result.failed and raise_on_error):
+                raise SendManyError.of_result(self._name, result, tally.failed_batches(), stopped_by)
+            return result
+        finally:
+            del tally, result  # from Python 3.12 on, the frames below it refer to this one
 
     async def _take_all(self, records: Iterable[Any] | AsyncIterable[Any]) -> None:
         if isinstance(records, AsyncIterable):

@@ -344,8 +344,11 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
         except BaseException as error:
             self._preparation.bulk_ended(getattr(error, "result", None), error)
             raise
-        self._preparation.bulk_ended(result, None)
-        return result
+        try:
+            self._preparation.bulk_ended(result, None)
+            return result
+        finally:
+            del result  # as in BulkSend: the traceback of an error in it may refer to this call
 
     async def send_arrow(
         self,
