@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from aioproducer.cli.outcome import DONE, INTERRUPTED, SOME_FAILED, CommandError, one_line, require
-from aioproducer.cli.spark_process import quiet_interrupts, signals_set_event, stderr_to, without_pandas_warning
+from aioproducer.cli.spark_process import here, quiet_interrupts, signals_set_event, stderr_to, without_pandas_warning
 from aioproducer.cli.tables import print_table
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import ConfigError, InvalidTopicError
@@ -259,10 +259,9 @@ def publish(found: Findings, options: AuditOptions, console: Console) -> int:
             names = ", ".join(options.topics)
             raise CommandError(f"no record in {names} has a mark{when}: see aioproducer.audit.Audit")
         place = options.tables if options.tables is not None else str(options.output.absolute())
-        # Without a scheme it would be on the default file system of this machine's Hadoop configs, if it has any.
-        scheme = "file:" if options.tables is None and options.master is None else ""
+        root = here(options.output.absolute()) if options.tables is None and options.master is None else place
         for name, frame in (("delivery", found.table), ("missing", found.missing)):
-            frame.coalesce(1).write.mode("overwrite").parquet(f"{scheme}{place}/{name}")
+            frame.coalesce(1).write.mode("overwrite").parquet(f"{root}/{name}")
         by_place = _rows(_summed(found.table, "topic", "partition").orderBy("topic", F.asc_nulls_last("partition")))
         rows = _rows(found.table.orderBy("topic", F.asc_nulls_last("partition"), "bucket").limit(MOST_ROWS + 1))
         title = f"delivery audit of {', '.join(options.topics)}"

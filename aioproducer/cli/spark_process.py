@@ -87,3 +87,8 @@ def _handler(handler: Callable[[int, FrameType | None], object], *numbers: signa
     finally:
         for number, handled in before.items():
             signal.signal(number, handled)
+
+
+def here(path: Path) -> str:
+    """The path on this machine; without a scheme, Spark looks on the default file system of its Hadoop configs."""
+    return f"file:{path}"

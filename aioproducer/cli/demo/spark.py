@@ -21,7 +21,7 @@ from aioproducer.cli.audit import run as audit
 from aioproducer.cli.demo.flights import unpack_table
 from aioproducer.cli.demo.steps import Steps
 from aioproducer.cli.outcome import CommandError, one_line, require
-from aioproducer.cli.spark_process import quiet_interrupts, stderr_to, without_pandas_warning
+from aioproducer.cli.spark_process import here, quiet_interrupts, stderr_to, without_pandas_warning
 from aioproducer.testing import ClusterError, ExistingCluster, KafkaCluster, TopicAdmin
 
 if TYPE_CHECKING:
@@ -127,11 +127,6 @@ def _write(spark: SparkSession, cluster: TopicAdmin, topic: str, work: Path, ste
         killing(rows, work / "killed").write.format("aioproducer").options(**options).mode("append").save()
         seconds = time.perf_counter() - began_s
     return Written(totals.value.records, totals.value.bytes, seconds)
-
-
-def here(path: Path) -> str:
-    """The path on this machine, whatever the default file system in its Hadoop configs."""
-    return f"file:{path}"
 
 
 def killing(rows: DataFrame, mark: Path) -> DataFrame:
