@@ -18,6 +18,9 @@ SUMS = ("sent", "acked", "failed", "found", "missing", "duplicated", "out_of_ord
 
 END, LINE, NUMBERS = 0, 1, 2
 
+GAP_ROW = """kind int, first bigint, last bigint, stated boolean, first_ms bigint, last_ms bigint, border_ms bigint"""
+"""Ranges of numbers, and borders of statements' lines with when the record at the border was sent."""
+
 
 @dataclass(frozen=True, slots=True)
 class Totals:
@@ -80,7 +83,7 @@ class Findings:
 
     def forget(self) -> None:
         """Undo ``keep``."""
-        for frame in (self.gaps, self.missing, self.table, self.producers):
+        for frame in (self.producers, self.table, self.missing, self.gaps):  # none is made of one that is gone
             frame.unpersist()
 
     def totals(self) -> Totals:
@@ -114,8 +117,7 @@ def findings(
         since_ms, until_ms: records sent outside these times do not count as missing.
     """
     gaps = _gaps(found, statements, heads)
-    # The records of a gap were sent between the records around it. A statement's border has no time, but statements
-    # have been cut to these times.
+    # The records of a gap were sent between the records around it; borders of statements are within these times.
     between = [F.coalesce(within(F.col(name), since_ms, until_ms), F.lit(True)) for name in ("before_ms", "behind_ms")]
     gaps = gaps.where(F.col("acknowledged") | (between[0] & between[1]))
     missing = _missing(gaps, statements).withColumn("bucket_s", bucket(F.floor(F.col("time_ms") / 1000), bucket_s))
@@ -134,28 +136,23 @@ def findings(
 
 def _gaps(found: Found, statements: Statements | None, heads: bool) -> DataFrame:
     """Ranges of numbers neither found nor stated as failed; those covered by a statement are separate."""
-    columns = "producer", "topic", "kind", "first", "last", "stated", "first_ms", "last_ms"
 
-    def rows(frame: DataFrame, kind: int, first: str, last: Column, stated: Column) -> DataFrame:
-        times = [F.col(name) if name in frame.columns else F.lit(None).cast("bigint") for name in columns[-2:]]
-        return frame.select(
-            "producer",
-            "topic",
-            F.lit(kind).alias("kind"),
-            F.col(first).alias("first"),
-            last.cast("bigint").alias("last"),
-            stated.cast("boolean").alias("stated"),
-            *(time.alias(name) for time, name in zip(times, columns[-2:], strict=True)),
-        )
+    def rows(frame: DataFrame, kind: int, **sources: str | bool) -> DataFrame:
+        columns = []
+        for column in GAP_ROW.split(","):
+            name, of_type = column.split()
+            source = sources.get(name)
+            value = F.lit(kind) if name == "kind" else F.col(source) if isinstance(source, str) else F.lit(source)
+            columns.append(value.cast(of_type).alias(name))
+        return frame.select("producer", "topic", *columns)
 
-    none = F.lit(None)
-    parts = [rows(found.islands, NUMBERS, "first", F.col("last"), none)]
+    parts = [rows(found.islands, NUMBERS, first="first", last="last", first_ms="first_ms", last_ms="last_ms")]
     if statements is not None:
         bounds = statements.bounds()
         parts += [
-            rows(statements.failed(), NUMBERS, "first", F.col("last"), none),
-            rows(bounds, LINE, "first", none, F.lit(True)),
-            rows(bounds, END, "next", none, F.lit(False)),
+            rows(statements.failed(), NUMBERS, first="first", last="last"),
+            rows(bounds, LINE, first="first", stated=True, border_ms="first_ms"),
+            rows(bounds, END, first="next", stated=False, border_ms="last_ms"),
         ]
     before = (
         Window.partitionBy("producer", "topic")
@@ -170,10 +167,12 @@ def _gaps(found: Found, statements: Statements | None, heads: bool) -> DataFrame
             "topic",
             "first",
             "first_ms",
+            "border_ms",
             F.max("last").over(before).alias("reached"),
             F.last(boundary, ignorenulls=True).over(before).alias("boundary"),
             F.last("stated", ignorenulls=True).over(before).alias("acknowledged"),
             F.last("last_ms", ignorenulls=True).over(before).alias("before_ms"),
+            F.last("border_ms", ignorenulls=True).over(before).alias("border_before_ms"),
         )
         # greatest() skips null; with nothing before, the gap starts at the first possible number.
         .withColumn(
@@ -186,7 +185,8 @@ def _gaps(found: Found, statements: Statements | None, heads: bool) -> DataFrame
             F.col("from").alias("first"),
             (F.col("first") - 1).alias("last"),
             F.coalesce("acknowledged", F.lit(False)).alias("acknowledged"),
-            F.coalesce("before_ms", "first_ms").alias("time_ms"),
+            # Next to no record that was found, between two lines one of which is lost, only the lines tell.
+            F.coalesce("before_ms", "first_ms", "border_before_ms", "border_ms").alias("time_ms"),
             "before_ms",
             F.col("first_ms").alias("behind_ms"),
         )

@@ -59,10 +59,9 @@ class Statements:
         return self
 
     def bounds(self) -> DataFrame:
-        """The range of each line: producer, topic, first, next."""
-        if self._since_ms is None and self._until_ms is None:
-            return self.lines.where("topic IS NOT NULL").select("producer", "topic", "first", "next")
+        """The range of each line, and when its records were sent: producer, topic, first, next, first_ms, last_ms."""
         kept = F.filter("runs", lambda run: within(run[2] * 1000, self._since_ms, self._until_ms))
+        seconds = F.transform("kept", lambda run: run[2])
         return (
             self.lines.where("topic IS NOT NULL")
             .withColumn("kept", kept)
@@ -72,6 +71,8 @@ class Statements:
                 "topic",
                 F.array_min(F.transform("kept", lambda run: run[0])).alias("first"),
                 (F.array_max(F.transform("kept", lambda run: run[1])) + 1).alias("next"),
+                (F.array_min(seconds) * 1000).alias("first_ms"),
+                (F.array_max(seconds) * 1000).alias("last_ms"),
             )
         )
 
