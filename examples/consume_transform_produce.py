@@ -40,9 +40,9 @@ async def work(producer: Producer, consumer: Consumer, target: str, stop: asynci
 
 async def main(source: str, target: str, group: str = "upper") -> None:
     stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with Producer(bootstrap_servers=BOOTSTRAP_SERVERS, transactional_id=f"{group}-{INSTANCE}") as producer:
+        for number in (signal.SIGINT, signal.SIGTERM):  # before, a signal ends the program: there is nothing to finish
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
         while not stop.is_set():
             consumer = consumer_of(group, source)  # it begins at the last committed transaction
             try:
