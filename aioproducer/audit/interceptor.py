@@ -31,6 +31,7 @@ from aioproducer.audit.mark import HEADER, PRODUCER_NAME
 from aioproducer.audit.statement import FAILED, TopicStatement, as_text, closing
 from aioproducer.errors import ConfigError, KafkaError
 from aioproducer.forks import ForkWatch
+from aioproducer.log_limit import WARN_EVERY_MS, LogLimit
 from aioproducer.records import Record, RecordMetadata
 
 RUNS_A_LINE = 1_000
@@ -113,6 +114,7 @@ class Audit:
         self._size_bytes = 0
         """Size of the file's complete lines."""
         self._writing = threading.Lock()
+        self._warnings = LogLimit(WARN_EVERY_MS)
 
     def __repr__(self) -> str:
         return f"Audit({self.producer!r})"
@@ -267,7 +269,8 @@ class Audit:
 
     def _not_written(self, error: BaseException) -> None:
         """Keep the lines, to be written with the next ones."""
-        logger.warning("the statement of %s can't be written to %s: %s", self.producer, self._path, str(error))
+        if self._is_closed or self._warnings.allows(int(time.monotonic() * 1000), str(error)):
+            logger.warning("the statement of %s can't be written to %s: %s", self.producer, self._path, str(error))
 
     def _write(self) -> None:
         """Append the lines to the file; one thread at a time."""

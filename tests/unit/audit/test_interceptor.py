@@ -283,6 +283,22 @@ async def test_a_file_that_cannot_be_written(tmp_path: Path, caplog: pytest.LogC
     assert len(await stated(audit, place)) == 2
 
 
+async def test_a_disk_that_stays_full_does_not_fill_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """One line a minute for a reason, and what is lost when the producer is closed."""
+    asyncio.get_running_loop().set_default_executor(NoThreads())
+    place = tmp_path / "place"
+    place.touch()
+    audit = Audit(statements=place)
+    for _ in range(3):  # each fills a line, which is written at once
+        for number in range(1_000):
+            acked(audit, sent(audit), number % 2)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"the statement of {audit.producer} can't be written to {place}/{audit.producer}.jsonl: can't start new thread"
+    ]
+    audit.close()
+    assert len(caplog.records) == 2
+
+
 class NoThreads(ThreadPoolExecutor):
     """As if the system had no threads left."""
 
