@@ -57,6 +57,10 @@ class KafkaDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Called by Spark before the tasks of each micro-batch, and again to commit or abort it."""
         sink = replace(self._sink(schema), is_stream=True)
+        if sink.options.transactional is not None and sink.options.transactional.job is not None:
+            raise ConfigError(
+                "option jobId is for batch writes: a stream's micro-batches have names of their own, by its checkpoint"
+            )
         return stream_writer(sink if self._ends_a_batch else driver.prepare(sink))
 
     def _sink(self, schema: StructType) -> Sink:
