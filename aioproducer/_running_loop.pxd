@@ -1,7 +1,8 @@
-"""Which event loop runs in this thread, if that can be found without a system call.
+"""Which event loop runs in this thread, without a system call.
 
 On Python 3.11 ``asyncio.get_running_loop`` makes a getpid system call to notice a fork, which costs more than a record.
-There the loop is read from where asyncio stores it. From 3.12 on asyncio makes no system call, so it is simply asked.
+There the loop is read from where asyncio stores it. From 3.12 on asyncio makes no system call, so it is asked, by its
+own compiled function.
 
 Source: PyRunningLoopHolder in CPython 3.11's _asynciomodule.c.
 """
@@ -44,7 +45,18 @@ cdef extern from *:
         return loop;
     }
     #else
-    #define aiop_running_loop() NULL
+    static inline PyObject* aiop_running_loop(void) {
+        static PyObject* ask = NULL;
+        if (ask == NULL) {
+            PyObject* module = PyImport_ImportModule("asyncio");
+            if (module != NULL) ask = PyObject_GetAttrString(module, "_get_running_loop");
+            Py_XDECREF(module);
+        }
+        PyObject* loop = ask == NULL ? NULL : PyObject_CallNoArgs(ask);
+        if (loop == NULL) PyErr_Clear();
+        Py_XDECREF(loop);       /* whoever runs in it has a reference */
+        return loop;
+    }
     #endif
     """
-    PyObject* aiop_running_loop() noexcept      # borrowed; NULL: ask asyncio
+    PyObject* aiop_running_loop() noexcept      # borrowed; NULL: not found, ask asyncio
