@@ -81,6 +81,8 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
             installed.
     """
 
+    __slots__ = ("__dict__", "__weakref__", "_closing", "_logger", "_starting")  # the dict is for users' own attributes
+
     _is_counted: ClassVar[bool] = True
     """Whether StartCount counts it, as a program needs only one; False in a class of which a program needs many."""
 

@@ -32,6 +32,9 @@ from aioproducer.refusals import in_other_loop, in_other_thread, not_started, st
 class SlowAdmission(Admission[Key_contra, Value_contra]):
     """The part of a Producer that may wait before it admits a record, and that says why it refuses one."""
 
+    # In slots: from Python 3.12 on, a method of an object with a filled __dict__ is looked up anew at each call.
+    __slots__ = ("_config", "_engine", "_preparation", "_refusal", "_refused_bytes")
+
     def __init__(self, config: ProducerConfig) -> None:
         self._config = config
         self._engine: Engine | None = None

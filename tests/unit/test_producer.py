@@ -153,6 +153,21 @@ def test_a_subclass_is_made_by_its_constructor(tmp_path: Path, way: str) -> None
     assert shop.client_id == "shop"
 
 
+async def test_a_test_may_replace_a_method_of_one_producer(broker: ProducingBroker) -> None:
+    """The producer itself keeps nothing where its methods are looked up first, which would make each call slower."""
+
+    async def instead(*_: object, **__: object) -> str:
+        return "instead"
+
+    async with producer_of(broker) as producer:
+        await producer.send("orders", b"v")
+        assert not vars(producer)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(producer, "send", instead)
+            assert await producer.send("orders", b"v") == "instead"
+        assert (await producer.send("orders", b"v", partition=0)).partition == 0
+
+
 def test_types_of_keys_and_values_may_stand_in_annotations_that_are_evaluated() -> None:
     """They are for type checkers; at run time it is the same class."""
 
