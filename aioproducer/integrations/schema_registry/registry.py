@@ -18,6 +18,7 @@ from confluent_kafka.schema_registry.error import OAuthTokenError
 
 from aioproducer.backoff import ExponentialBackoff
 from aioproducer.errors import ConfigError
+from aioproducer.integrations.schema_registry.http_limits import AnswerRefusedError, hold_to_limits
 from aioproducer.integrations.schema_registry.lookups import Lookups
 from aioproducer.message_text import excerpt
 
@@ -125,7 +126,7 @@ class SchemaRegistry:
             # Creating it reads a file of certificates (TLS). Retries are left to ask(), which knows the deadline.
             config = {"timeout": REQUEST_TIMEOUT_S, "max.retries": 0, **self._config}
             try:
-                made = await loop.run_in_executor(None, AsyncSchemaRegistryClient.new_client, config)
+                made = await loop.run_in_executor(None, _new_client, config)
             except (OSError, TypeError, ValueError) as error:
                 raise LookupFailedError(f"its client can't be made: {type(error).__name__}: {error}") from error
             client = self._clients.setdefault(loop, made)
@@ -194,10 +195,25 @@ class SchemaRegistry:
             await _close(client)
 
 
-async def _close(client: Client) -> None:
-    # Its aclose() leaves the connections of its OAuth client open, which has no public name.
+def _new_client(config: dict[str, Any]) -> Client:
+    """Blocking."""
+    client = AsyncSchemaRegistryClient.new_client(config)
+    session = getattr(getattr(client, "_rest_client", None), "session", None)
+    for one in (session, _token_client(client)):
+        if one is not None:
+            hold_to_limits(one)
+    return client
+
+
+def _token_client(client: Client) -> Any:
+    """The HTTP client that asks for tokens, which has no public name; None if there is none."""
     provider = getattr(getattr(client, "_rest_client", None), "bearer_field_provider", None)
-    for one in (client, getattr(provider, "client", None)):
+    return getattr(provider, "client", None)
+
+
+async def _close(client: Client) -> None:
+    # Its aclose() leaves the connections of its OAuth client open.
+    for one in (client, _token_client(client)):
         close = getattr(one, "aclose", None)
         if close is not None:
             with suppress(Exception):  # a connection already lost
@@ -209,12 +225,15 @@ def _refusal(error: Exception) -> LookupFailedError:
     if isinstance(error, SchemaRegistryError):
         # The registry's message about a schema, or a proxy's page. Never about a record: it has seen none.
         text = excerpt(str(error.error_message))
+        code = error.error_code if type(error.error_code) is int else None  # whatever stands in the JSON
         return LookupFailedError(
-            f"HTTP {error.http_status_code}, error {error.error_code}: {text}",
+            f"HTTP {error.http_status_code}{'' if code is None else f', error {code}'}: {text}",
             status=error.http_status_code,
-            error_code=error.error_code,
+            error_code=code,
             unavailable=error.http_status_code in _RETRIABLE_STATUSES,
         )
+    if isinstance(error, AnswerRefusedError):
+        return LookupFailedError(str(error))
     if isinstance(error, OAuthTokenError):
         return _no_token(error.__context__ or error)
     # httpx or httpx2, whichever the client uses: refused, reset, timed out, not resolved.
@@ -235,6 +254,8 @@ def _no_token(error: BaseException) -> LookupFailedError:
     status = getattr(getattr(error, "response", None), "status_code", None)
     is_refused = _is_a(error, "OAuthError") or (status is not None and status not in _RETRIABLE_STATUSES)
     told = f"{type(error).__name__}: {excerpt(str(error))}" if status is None else f"HTTP {status}"
+    if isinstance(error, AnswerRefusedError):
+        is_refused, told = True, str(error)
     return LookupFailedError(f"no token from bearer.auth.issuer.endpoint.url: {told}", unavailable=not is_refused)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
+import logging
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext, suppress
@@ -15,6 +17,7 @@ from confluent_kafka.schema_registry import AsyncSchemaRegistryClient, SchemaReg
 from aioproducer import Producer
 from aioproducer.errors import ConfigError, SchemaRegistryError, SchemaRegistryUnavailableError
 from aioproducer.integrations.schema_registry import AvroSerializer, SchemaRegistry
+from aioproducer.integrations.schema_registry.http_limits import MAX_ANSWER_BYTES
 from aioproducer.integrations.schema_registry.lookups import Lookups
 from aioproducer.testing import FakeCluster, FakeSchemaRegistry
 
@@ -23,8 +26,12 @@ BYTES = b"\0\0\0\0\1\x0e"
 
 
 @asynccontextmanager
-async def serving(*answers: tuple[int, bytes]) -> AsyncIterator[tuple[str, list[bytes]]]:
-    """A server that gives these answers, the last one again and again: its URL, and the requests it has got."""
+async def serving(*answers: tuple[int, bytes], headers: bytes = b"") -> AsyncIterator[tuple[str, list[bytes]]]:
+    """A server that gives these answers, the last one again and again: its URL, and the requests it has got.
+
+    Args:
+        headers: further ones of each answer, each with its line end.
+    """
     requests: list[bytes] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -32,7 +39,8 @@ async def serving(*answers: tuple[int, bytes]) -> AsyncIterator[tuple[str, list[
         sizes = [int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
         status, body = answers[min(len(requests), len(answers) - 1)]
         requests.append(head + await reader.readexactly(sum(sizes)))
-        writer.write(b"HTTP/1.1 %d -\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % (status, len(body)) + body)
+        size = b"content-length: %d\r\n" % len(body)
+        writer.write(b"HTTP/1.1 %d -\r\nconnection: close\r\n" % status + size + headers + b"\r\n" + body)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(asyncio.IncompleteReadError, ConnectionError):  # a client that has given up
@@ -190,6 +198,61 @@ async def test_credentials_come_from_the_config_and_stay_out_of_messages() -> No
             with pytest.raises(SchemaRegistryError, match="HTTP 401") as raised:
                 await AvroSerializer(registry, SCHEMA).prepare("orders")
             assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("other", ["", "http://127.0.0.1:1,"])
+async def test_a_login_in_a_url_is_in_no_log(other: str, caplog: pytest.LogCaptureFixture) -> None:
+    """httpx logs request URLs at level INFO.
+
+    Args:
+        other: an address that does not answer, and has no login.
+    """
+    caplog.set_level(logging.DEBUG)
+    with FakeSchemaRegistry(credentials=("ann", "s3cret")) as fake:
+        async with SchemaRegistry(other + fake.url.replace("://", "://ann:s3cret@")) as registry:
+            assert await AvroSerializer(registry, SCHEMA).to_bytes("orders", {"id": 7}) == BYTES
+        assert f"HTTP Request: POST {fake.url}/subjects/orders-value/versions" in caplog.text
+    assert "s3cret" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("headers", "size", "told"),
+    [
+        (b"", MAX_ANSWER_BYTES + 1, "its answer is larger than 10,485,760 bytes"),
+        (b"content-encoding: gzip\r\n", 1, "its answer is compressed, although that was not allowed"),
+    ],
+)
+async def test_an_answer_of_any_size(
+    fake_schema_registry: FakeSchemaRegistry, headers: bytes, size: int, told: str
+) -> None:
+    """It is not read to its end, nor decompressed, whether from the registry or from a token endpoint."""
+    answer = (200, gzip.compress(b'{"id": 1}') if headers else b" " * size)
+    async with serving(answer, headers=headers) as (url, asked):
+        async with SchemaRegistry(url) as registry:
+            with pytest.raises(SchemaRegistryError, match=f"topic 'orders': {told}$") as raised:
+                await AvroSerializer(registry, SCHEMA).prepare("orders")
+            assert not isinstance(raised.value, SchemaRegistryUnavailableError)
+        assert len(asked) == 1
+        assert b"accept-encoding: identity\r\n" in asked[0].lower()
+        async with with_tokens(fake_schema_registry, url) as registry:
+            with pytest.raises(SchemaRegistryError, match=f"endpoint.url: {told}$") as raised:
+                await AvroSerializer(registry, SCHEMA).prepare("orders")
+            assert not isinstance(raised.value, SchemaRegistryUnavailableError)
+
+
+async def test_the_largest_answer() -> None:
+    body = b'{"id": 1}'
+    async with answering(body + b" " * (MAX_ANSWER_BYTES - len(body))) as registry:
+        assert await AvroSerializer(registry, SCHEMA).to_bytes("orders", {"id": 7}) == BYTES
+
+
+async def test_a_code_that_is_no_number() -> None:
+    """The message is one line, and not long, whatever stands in the place of the code."""
+    body = json.dumps({"error_code": "\n\x1b[31m" * 10_000, "message": "no"}).encode()
+    async with serving((422, body)) as (url, _), SchemaRegistry(url) as registry:
+        with pytest.raises(SchemaRegistryError, match=r"topic 'orders': HTTP 422: no$") as raised:
+            await AvroSerializer(registry, SCHEMA).prepare("orders")
+    assert (raised.value.status, raised.value.error_code) == (422, None)
 
 
 @pytest.mark.parametrize("stumble", [(503, b"{}"), (429, b"slow down"), (200, b"<html>starting</html>")])
