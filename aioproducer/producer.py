@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, ClassVar, Literal, NoReturn, Self, TypeAlias, Unpack
 
 from aioproducer._arguments import checked_topic
+from aioproducer.bare_errors import raises_bare
 from aioproducer.bulk import BulkSend
 from aioproducer.client_logger import ClientLogger
 from aioproducer.closing import Closing, closed_too_early
@@ -24,6 +25,7 @@ from aioproducer.deadline import Deadline
 from aioproducer.engine import Engine
 from aioproducer.errors import (
     AlreadyStartedError,
+    ConfigError,
     DeliveryErrors,
     KafkaError,
     ProducerFailedError,
@@ -86,6 +88,7 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
     _is_counted: ClassVar[bool] = True
     """Whether StartCount counts it, as a program needs only one; False in a class of which a program needs many."""
 
+    @raises_bare(ConfigError)
     def __init__(self, /, **configs: Unpack[ProducerConfigs[Key_contra, Value_contra]]) -> None:
         config = ProducerConfig.parse(configs)
         codec(config.compression_type)  # raises now if a package is not installed
@@ -95,11 +98,13 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
         self._logger = ClientLogger(logger, self._config.client_id)
 
     @classmethod
+    @raises_bare(ConfigError)
     def from_config(cls, configs: Mapping[str, Any]) -> Self:
         """Make a producer from configs with Java's dotted names, e.g. ``{"bootstrap.servers": ...}``."""
         return cls(**underscored(configs))
 
     @classmethod
+    @raises_bare(ConfigError)
     def from_properties(cls, path: str | os.PathLike[str]) -> Self:
         """Make a producer from a Java ``.properties`` file; names that only a JVM can use are ignored with a log line.
 
@@ -110,6 +115,7 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
         return cls(**underscored(read_properties(path)))
 
     @classmethod
+    @raises_bare(ConfigError)
     def from_librdkafka_config(cls, configs: Mapping[str, Any]) -> Self:
         """Make a producer from configs with librdkafka's names, as confluent-kafka's producers take them.
 

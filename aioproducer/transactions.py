@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from typing import Any, Self, Unpack
 
+from aioproducer.bare_errors import raises_bare
 from aioproducer.config.keywords import ProducerConfigs
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.coordinator import Coordinators
@@ -87,6 +88,7 @@ class TransactionClient:
         configs: those of Producer; configs about records have no effect here.
     """
 
+    @raises_bare(ConfigError)
     def __init__(self, **configs: Unpack[ProducerConfigs[Any, Any]]) -> None:
         self._config = ProducerConfig.parse(configs)
         self._client: NetworkClient | None = None

@@ -23,8 +23,8 @@ PACKAGE = REPOSITORY / "aioproducer"
 # From the bottom up; a module may import from its own layer and those below.
 LAYERS = (
     (
-        "_record_metadata", "client_logger", "error_codes", "errors", "extras", "health", "log_limit", "message_text",
-        "records", "version",
+        "_record_metadata", "bare_errors", "client_logger", "error_codes", "errors", "extras", "health", "log_limit",
+        "message_text", "records", "version",
     ),
     (
         "_accumulator", "_admission", "_am_send", "_arguments", "_arrow", "_arrow_columns", "_arrow_source",

@@ -35,6 +35,8 @@ from aioproducer.serializers import Serializer
 logger: logging.Logger = logging.getLogger("aioproducer.config")
 
 _BY_NAME = {name: definition for definition in CONFIGS for name in (definition.name, definition.alias) if name}
+MAX_NAME_SIZE = 60
+"""Characters: more than any config's name has, and less than a line of a key in PEM form."""
 _ENCODINGS = ("key.serializer.encoding", "value.serializer.encoding", "serializer.encoding")
 _next_client_number = itertools.count(1).__next__
 
@@ -326,6 +328,11 @@ def _refuse_name(name: str) -> NoReturn:
     if (ours := RENAMED.get(underscored.replace("_", "."))) is not None:
         raise ConfigError(
             f"config {name} is librdkafka's, {ours} here; Producer.from_librdkafka_config takes librdkafka's names"
+        )
+    if len(name) > MAX_NAME_SIZE:
+        raise ConfigError(
+            f"a config with a name of {len(name)} characters is unknown; it may be part of a value, such as a line "
+            "of a key: in a .properties file, a value goes on in the next line only after a backslash"
         )
     nearest = difflib.get_close_matches(underscored.lower(), _BY_NAME, n=1)
     hint = f"the nearest known name is {nearest[0]}" if nearest else "no known name is similar"

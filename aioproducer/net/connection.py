@@ -535,6 +535,7 @@ class Connection:
         """
         answer: asyncio.Future[bytes] = self._loop.create_future()
         self.send_bare(token)
+        del token  # an error would keep it, with this frame
         self._bare_answer = answer
         try:
             async with asyncio.timeout(self._request_timeout_ms / 1000):

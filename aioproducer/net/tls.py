@@ -14,6 +14,7 @@ import re
 import ssl
 from contextlib import suppress
 
+from aioproducer.bare_errors import raises_bare
 from aioproducer.client_logger import ClientLogger
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.config.tls import allowed_suites, cipher_string, is_pkcs12, version_limits
@@ -175,6 +176,7 @@ def make_context(config: ProducerConfig) -> ssl.SSLContext:
     return context
 
 
+@raises_bare(TlsError)
 def load_trust_store(context: ssl.SSLContext, config: ProducerConfig) -> bool:
     """Trust the certificates that the configs name; False if they name none. Blocking.
 
@@ -212,6 +214,7 @@ def _trusted_files(path: str, where: str) -> list[str]:
     return [os.path.join(path, name) for name in names]
 
 
+@raises_bare(TlsError)
 def _load_own(context: ssl.SSLContext, config: ProducerConfig) -> None:
     if (own := own_text(config)) is not None:
         pem.load_own(context, *own)

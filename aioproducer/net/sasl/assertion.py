@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurv
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+from aioproducer.bare_errors import raises_bare
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import AuthenticationError
 from aioproducer.net import pem
@@ -33,6 +34,7 @@ _TEMPLATE_FILE = "sasl_oauthbearer_assertion_template_file"
 _ALGORITHM = "sasl_oauthbearer_assertion_algorithm"
 
 
+@raises_bare(AuthenticationError)
 def signed_assertion(config: ProducerConfig) -> str:
     """A new assertion. Blocking: key and template are read each time, as they may be renewed.
 

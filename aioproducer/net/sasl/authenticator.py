@@ -152,13 +152,17 @@ class SaslAuthenticator:
             token = await exchange.respond(challenge)
             if token is None:
                 return lifetime_ms
+            request = SaslAuthenticateRequest(auth_bytes=token)
+            # An error keeps the variables of the frames that it passes, and tools that report errors show them. The
+            # text of a request does not show its token.
+            del token
             if not framed:
                 if exchange.ends_unanswered:
-                    connection.send_bare(token)
+                    connection.send_bare(request.auth_bytes)
                     return lifetime_ms
-                challenge = await connection.exchange_bare(token)
+                challenge = await connection.exchange_bare(request.auth_bytes)
                 continue
-            response = await connection.request(SaslAuthenticateRequest(auth_bytes=token))
+            response = await connection.request(request)
             if response.error_code:
                 raise not_written(broker_error(response.error_code, response.error_message))
             challenge, lifetime_ms = response.auth_bytes, response.session_lifetime_ms

@@ -38,13 +38,23 @@ class Credentials:
 
 def _checked(answer: Any) -> tuple[str, str]:
     """No part of it is shown, as it may hold the password in the wrong place."""
-    if not isinstance(answer, (tuple, list)) or not all(isinstance(part, str) for part in answer) or len(answer) != 2:
-        raise AuthenticationError(f"{PROVIDER} has to return a user name and a password, two str")
+    problem = _problem(answer)
+    if problem is not None:
+        del answer  # the error would keep it, with this frame
+        raise AuthenticationError(f"{PROVIDER} {problem}")
     user, password = map(str.__str__, answer)  # a str that hides itself would be formatted as what it shows
+    return user, password
+
+
+def _problem(answer: Any) -> str | None:
+    """What is wrong with it; None if nothing is."""
+    if not isinstance(answer, (tuple, list)) or not all(isinstance(part, str) for part in answer) or len(answer) != 2:
+        return "has to return a user name and a password, two str"
+    user, password = map(str.__str__, answer)
     if not user or not password:
-        raise AuthenticationError(f"{PROVIDER} returned an empty {'password' if user else 'user name'}")
+        return f"returned an empty {'password' if user else 'user name'}"
     try:
         (user + password).encode()
-    except UnicodeEncodeError:  # which shows them
-        raise AuthenticationError(f"{PROVIDER} returned characters that have no UTF-8") from None
-    return user, password
+    except UnicodeEncodeError:
+        return "returned characters that have no UTF-8"
+    return None

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 
+from aioproducer.bare_errors import raises_bare
 from aioproducer.errors import AuthenticationError
 
 _JWT = re.compile(r"[\w-]+\.[\w-]+\.[\w-]+", re.ASCII)
 
 
+@raises_bare(AuthenticationError)
 def read_jwt(path: str, where: str) -> str:
     """The token in a file.
 

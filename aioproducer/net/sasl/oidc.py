@@ -97,7 +97,7 @@ class TokenEndpoint:
         read_s = (self._config.sasl_login_read_timeout_ms or DEFAULT_TIMEOUT_MS) / 1000
         connect_s = (self._config.sasl_login_connect_timeout_ms or DEFAULT_TIMEOUT_MS) / 1000
         timeout = httpx.Timeout(read_s, connect=connect_s)
-        data = await self._form()
+        form = await self._form()
         # Decompressed, an answer below the limit could have any size; Java's client accepts no compression either.
         headers = {"Accept": "application/json", "Accept-Encoding": "identity", "Cache-Control": "no-cache"}
         url = self._config.sasl_oauthbearer_token_endpoint_url or ""
@@ -107,7 +107,7 @@ class TokenEndpoint:
                 await self._look_up(httpx.URL(url))
                 async with (
                     self._client(verify, timeout) as client,
-                    aclosing(await _post(client, url, data, headers)) as answer,
+                    aclosing(await _post(client, url, form, headers)) as answer,
                 ):
                     return self._token(answer.status_code, await _body(answer))
         except TimeoutError:
@@ -151,7 +151,7 @@ class TokenEndpoint:
                 f"(HTTPS_PROXY, ALL_PROXY): {why}"
             ) from None
 
-    async def _form(self) -> dict[str, str]:
+    async def _form(self) -> _Form:
         """The posted form; client id and secret go in the header."""
         config = self._config
         form = {"grant_type": "client_credentials"}
@@ -165,7 +165,7 @@ class TokenEndpoint:
                     form["client_id"] = config.sasl_oauthbearer_client_credentials_client_id
         if config.sasl_oauthbearer_scope:
             form["scope"] = config.sasl_oauthbearer_scope
-        return form
+        return _Form(form)
 
     def _assertion(self) -> str:
         """Blocking."""
@@ -230,6 +230,16 @@ class TokenEndpoint:
         return int(self._loop.time() * 1000)
 
 
+class _Form:
+    """Fields that may hold a secret, and that the text of this object does not show.
+
+    An error keeps the variables of the frames that it passes, and tools that report errors send their text along.
+    """
+
+    def __init__(self, fields: dict[str, str]) -> None:
+        self.fields = fields
+
+
 class _Logged(httpx.URL):
     """A URL that httpx logs without query and fragment, which may contain a secret."""
 
@@ -237,8 +247,8 @@ class _Logged(httpx.URL):
         return re.split("[?#]", super().__str__(), maxsplit=1)[0]
 
 
-async def _post(client: httpx.AsyncClient, url: str, data: dict[str, str], headers: dict[str, str]) -> httpx.Response:
-    request = client.build_request("POST", url, data=data, headers=headers)
+async def _post(client: httpx.AsyncClient, url: str, form: _Form, headers: dict[str, str]) -> httpx.Response:
+    request = client.build_request("POST", url, data=form.fields, headers=headers)
     request.url = _Logged(url)
     return await client.send(request, stream=True)
 

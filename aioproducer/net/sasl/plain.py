@@ -22,6 +22,7 @@ class Plain:
         """Get user name and password."""
         user, password = await self._credentials.get()
         if "\0" in user + password:  # of sasl_username and sasl_password that is known already
+            del user, password  # the error would keep them, with this frame
             raise AuthenticationError(f"{PROVIDER} returned the character NUL, which PLAIN can't send")
         return PlainExchange(f"\0{user}\0{password}".encode())
 

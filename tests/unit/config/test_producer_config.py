@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioproducer import partitioners, serializers
-from aioproducer.config.producer_config import ProducerConfig, read_properties
+from aioproducer import Producer, partitioners, serializers
+from aioproducer.config.producer_config import MAX_NAME_SIZE, ProducerConfig, read_properties
 from aioproducer.config.table import CONFIGS, JVM_ONLY, OF_PYTHON_CLIENTS
 from aioproducer.errors import ConfigError, KafkaError
 
@@ -202,6 +202,16 @@ def test_what_takes_the_place_of_other_names_is_there() -> None:
         names = [word.strip(",") for word in ours.split() if "_" in word]
         assert names
         assert set(names) <= {definition.name for definition in CONFIGS}
+
+
+def test_a_line_of_a_key_is_not_shown_as_a_name(tmp_path: Path) -> None:
+    """It stands there as one if the line before lacks its backslash."""
+    path = tmp_path / "producer.properties"
+    line = "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgs3cret" + 10 * "A"
+    path.write_text(f"bootstrap.servers=a:1\nssl.keystore.key=-----BEGIN PRIVATE KEY-----\n{line}\n")
+    with pytest.raises(ConfigError, match=r"^a config with a name of 64 characters is unknown; .* only after a backsl"):
+        Producer.from_properties(path)
+    assert max(len(each.name) for each in CONFIGS) < MAX_NAME_SIZE < len(line)
 
 
 def test_unknown_name_far_from_all() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-import traceback
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +17,7 @@ from aioproducer.protocol.metadata import MetadataRequest, MetadataResponseBroke
 from aioproducer.testing import FakeCluster
 from tests.proxy_server import ProxyServer
 from tests.unit.net.fake_broker import FakeBroker, closed_port
+from tests.unit.shown import shown_by_tools
 
 FAR = ("kafka.invalid", 9092)
 """An address that can't be resolved here."""
@@ -100,27 +99,13 @@ async def test_a_proxy_that_asks_who_is_there(scheme: str) -> None:
     assert "s3cret" not in told
 
 
-def locals_of(error: BaseException | None) -> Iterator[object]:
-    """The local variables of the library's frames, as shown by error reporting tools."""
-    while error is not None:
-        for frame, _ in traceback.walk_tb(error.__traceback__):
-            if frame.f_code.co_filename != __file__:
-                yield from frame.f_locals.values()
-        if isinstance(error, BootstrapError):
-            for _, cause in error.failures:
-                yield from locals_of(cause)
-        error = error.__cause__ or error.__context__
-
-
 @pytest.mark.parametrize("scheme", ["socks5h", "http"])
 async def test_a_password_that_is_refused_is_in_no_frame_of_the_error(scheme: str) -> None:
     async with ProxyServer(login=("jo", "right")) as proxy:
         url = f"{scheme}://jo:s3cret@127.0.0.1:{proxy.port}"
         with pytest.raises(BootstrapError) as raised:
             await Producer(bootstrap_servers="kafka.invalid:9092", max_block_ms=2_000, proxy_url=url).start()
-    shown = [repr(value) for value in locals_of(raised.value)]
-    assert len(shown) > 10
-    assert not [text for text in shown if "s3cret" in text]
+    assert not [text for text in shown_by_tools(raised.value) if "s3cret" in text]
 
 
 @pytest.mark.parametrize("scheme", ["socks5h", "http"])

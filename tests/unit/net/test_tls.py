@@ -31,6 +31,7 @@ from aioproducer.net.tls_errors import alert_error, handshake_error, is_tls
 from aioproducer.protocol.api_versions import ApiVersionsResponse
 from aioproducer.testing import Certificate, CertificateAuthority
 from tests.unit.net.fake_broker import framed
+from tests.unit.shown import shown_by_tools
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +51,9 @@ def config(**values: Any) -> ProducerConfig:
 def refusal(**values: Any) -> str:
     with pytest.raises(TlsError) as caught:
         make_context(config(**values))
+    shown = "".join(shown_by_tools(caught.value))
+    assert "PRIVATE KEY" not in shown
+    assert "wr0ng" not in shown
     return str(caught.value)
 
 

@@ -15,6 +15,7 @@ from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import AuthenticationError
 from aioproducer.net.sasl.assertion import signed_assertion
 from aioproducer.net.sasl.jwt_file import read_jwt
+from tests.unit.shown import shown_by_tools
 from tests.web_tokens import claims_of, pem_of, private_key, verified
 
 ASSERTION = "sasl_oauthbearer_assertion"
@@ -46,7 +47,7 @@ def refused(path: Path, **more: Any) -> str:
     """The error that prevents an assertion."""
     with pytest.raises(AuthenticationError) as caught:
         signed(path, **more)
-    assert "passphrase-7" not in str(caught.value)
+    assert "passphrase-7" not in "".join([str(caught.value), *shown_by_tools(caught.value)])
     return str(caught.value)
 
 
@@ -164,8 +165,9 @@ def test_a_passphrase_for_an_open_key_is_without_effect(tmp_path: Path, rsa_key:
 def test_files_without_a_token(tmp_path: Path, text: str) -> None:
     path = tmp_path / "token"
     path.write_text(text)
-    with pytest.raises(AuthenticationError, match=r"^where: .* holds no JSON web token \(header"):
+    with pytest.raises(AuthenticationError, match=r"^where: .* holds no JSON web token \(header") as caught:
         read_jwt(str(path), "where")
+    assert repr(text) not in shown_by_tools(caught.value)
 
 
 def test_the_token_of_a_file(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from aioproducer.protocol.metadata import MetadataRequest
 from aioproducer.protocol.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from aioproducer.protocol.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from tests.unit.net.fake_broker import EVERYTHING, FakeBroker, ReceivedRequest, end_with_answer, framed
+from tests.unit.shown import shown_by_tools
 
 HANDSHAKE, AUTHENTICATE, VERSIONS, METADATA = 17, 36, 18, 3
 TOKEN = b"\0alice\0s3cret"
@@ -160,6 +161,35 @@ async def test_a_broker_that_hangs_up_before_the_login_is_asked_once(broker: Fak
     with pytest.raises(ConnectionLostError):
         await Client(broker).open()
     assert kinds(broker) == [VERSIONS]
+
+
+def refuse(_: ReceivedRequest) -> SaslAuthenticateResponse:
+    return SaslAuthenticateResponse(error_code=58, error_message="no", auth_bytes=b"")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [refuse, lambda request: request.peer.drop(), lambda _: framed(b"\xff" * 4), lambda _: None],
+    ids=["refused", "dropped", "garbage", "silent"],
+)
+async def test_no_frame_of_an_error_shows_a_token(broker: FakeBroker, answer: Callable[[Any], Any]) -> None:
+    """With PLAIN it holds the password."""
+    broker.on(SaslAuthenticateRequest, answer)
+    with pytest.raises(KafkaError) as caught:
+        await Client(broker, request_timeout_ms=200).open()
+    assert broker.requests[-1].body.endswith((TOKEN, TOKEN + b"\0"))
+    assert not [text for text in shown_by_tools(caught.value) if "s3cret" in text]
+
+
+@pytest.mark.parametrize("answer", [lambda peer, _: peer.drop(), lambda *_: None], ids=["dropped", "silent"])
+async def test_no_frame_of_an_error_shows_a_bare_token(answer: Callable[[Any, int], None]) -> None:
+    async with FakeBroker(ranges=BEFORE_1_0) as broker:
+        accept(broker)
+        tokens = bare_tokens(broker, answer)
+        with pytest.raises(KafkaError) as caught:
+            await Client(broker, request_timeout_ms=200).open()
+        assert tokens == [TOKEN]
+    assert not [text for text in shown_by_tools(caught.value) if "s3cret" in text]
 
 
 async def test_a_broker_before_1_0_gets_bare_tokens() -> None:

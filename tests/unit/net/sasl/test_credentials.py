@@ -14,6 +14,7 @@ from aioproducer.errors import AuthenticationError, ConnectionLostError
 from aioproducer.net.sasl.mechanism import Mechanism
 from aioproducer.net.sasl.plain import Plain
 from aioproducer.net.sasl.scram import Scram
+from tests.unit.shown import shown_by_tools
 
 
 def mechanism(provider: Callable[[], Any], name: str = "PLAIN", **configs: Any) -> Mechanism:
@@ -115,6 +116,7 @@ async def test_what_can_not_be_used(returned: Any, told: str) -> None:
     with pytest.raises(AuthenticationError, match=told) as caught:
         await mechanism(provider).begin("host")
     assert "s3cret" not in repr(caught.value)
+    assert not [text for text in shown_by_tools(caught.value) if "s3cret" in text]
     assert caught.value.__cause__ is None
 
 

@@ -26,6 +26,7 @@ from aioproducer.net import pem
 from aioproducer.net.sasl.oidc import TokenEndpoint, _body
 from aioproducer.oauth_token import OAuthToken
 from aioproducer.testing import CertificateAuthority
+from tests.unit.shown import shown_by_tools
 
 Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
@@ -278,6 +279,22 @@ async def test_path_and_query_are_asked_for_as_they_stand_in_the_url(path: str, 
 async def test_an_address_of_ipv6_is_shown_as_it_stands_in_the_url() -> None:
     with pytest.raises(ConnectionLostError, match=r"the token endpoint http://\[::1\]:1/token can't be asked"):
         await Endpoint(b"").fetch(sasl_oauthbearer_token_endpoint_url="http://[::1]:1/token?a=b")
+
+
+@pytest.mark.parametrize("answer", [http(b"{}", "401 Unauthorized"), http(b"{}", "503 Unavailable"), b""])
+async def test_no_frame_of_an_error_shows_an_assertion(answer: bytes, tmp_path: Path) -> None:
+    """It is good for a login until it expires, whoever has it."""
+    path = tmp_path / "assertion"
+    path.write_text("e30.e30.s3cret")
+    configs = {
+        "sasl_oauthbearer_client_credentials_client_secret": None,
+        "sasl_oauthbearer_assertion_file": str(path),
+    }
+    async with answering(answer) as endpoint:
+        with pytest.raises((AuthenticationError, ConnectionLostError)) as caught:
+            await endpoint.fetch(**configs)
+    assert b"e30.e30.s3cret" in endpoint.requests[0]
+    assert not [text for text in shown_by_tools(caught.value) if "s3cret" in text]
 
 
 @pytest.mark.parametrize("end", ["/token?key=s3cret", "?key=s3cret#s3cret", "/token#s3cret"])
