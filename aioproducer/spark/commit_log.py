@@ -226,6 +226,7 @@ class CommitLog:
             said = json.loads(self._storage.read(name))
             transactions = tuple(_transaction(one) for one in said.pop("transactions"))
             _check_types(said, {"rows": int}, str)
+            _check_file_name(said.get("statement", ""))
             return Winners(_batch_of(name), transactions, **said, record=name.split(".")[-2])
         except FileNotFoundError:
             return None
@@ -243,6 +244,12 @@ def _check_types(said: Mapping[str, object], kinds: Mapping[str, type], otherwis
     for name, value in said.items():
         if type(value) is not kinds.get(name, otherwise):
             raise TypeError(f"{name} is a {type(value).__name__}")
+
+
+def _check_file_name(name: str) -> None:
+    """The file is written, or removed: whoever can write the log must not choose a place for that."""
+    if "/" in name:
+        raise ValueError(f"{name!r} is no name of a file")
 
 
 def _committed_name(batch: str) -> str:

@@ -377,6 +377,8 @@ def test_the_record_of_an_older_version(log: CommitLog, tmp_path: Path) -> None:
         b'{"transactions": [], "claim": 7}',
         b'{"transactions": [], "rows": "7"}',
         b'{"transactions": [], "claim": "000000000007.0123abcd", "statement": null}',
+        b'{"transactions": [], "statement": "../../orders.jsonl", "stated": ""}',
+        b'{"transactions": [], "statement": "/../orders.jsonl", "stated": ""}',
         b'{"transactions": [{"transactional_id": 7, "producer_id": 1000, "epoch": 0}]}',
         b'{"transactions": [{"transactional_id": "p", "producer_id": "1000", "epoch": 0}]}',
         b'{"transactions": [{"transactional_id": "p", "producer_id": 1000, "epoch": 0, "is_empty": 1}]}',
