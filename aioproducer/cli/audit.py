@@ -21,7 +21,7 @@ from aioproducer.cli.spark_process import here, quiet_interrupts, signals_set_ev
 from aioproducer.cli.tables import print_table
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import ConfigError, InvalidTopicError
-from aioproducer.message_text import host_port
+from aioproducer.message_text import host_port, printable
 from aioproducer.metadata import check_topic_name
 from aioproducer.testing.errors import ClusterError
 
@@ -322,9 +322,9 @@ def missing_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     for row in rows:
         place = f"{row['topic']}-{'?' if row['partition'] is None else row['partition']}"
         known = "yes" if row["acknowledged"] else "unknown"
-        result.add_row(
-            place, Text(row["producer"]), *(f"{row[name]:,}" for name in ("first", "last", "records")), known
-        )
+        # A mark has only plain characters; a statement is a file that anybody may have written.
+        producer = Text(printable(row["producer"]))
+        result.add_row(place, producer, *(f"{row[name]:,}" for name in ("first", "last", "records")), known)
     return result
 
 

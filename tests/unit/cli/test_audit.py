@@ -180,6 +180,9 @@ def test_the_table_of_what_is_missing() -> None:
 def test_names_are_shown_as_they_are() -> None:
     gap = {"topic": "t", "partition": 2, "producer": "[/x]", "first": 1, "last": 2, "records": 2, "acknowledged": True}
     assert "[/x]" in shown(missing_table([gap]))
+    text = shown(missing_table([{**gap, "producer": "\x1b]0;title\x07a\nb"}]))
+    assert "?]0;title?a?b" in text
+    assert "\x1b" not in text
 
 
 def test_notes_say_what_is_not_known() -> None:
