@@ -210,9 +210,7 @@ class SaslAuthenticator:
         mechanism = await self._ready_mechanism()
         exchange = await self._begin_before(connection, mechanism, ends_ms)
         if exchange is None:
-            self._logger.warning(
-                "%s: the session has expired and could not be renewed; closing the connection", str(connection)
-            )
+            self._warn(connection, "the session has expired and could not be renewed; closing the connection")
             connection.close_when_idle()
             return
         connection.begin_login()
@@ -222,15 +220,18 @@ class SaslAuthenticator:
         except KafkaError as error:
             connection.metrics.record_login_again_failed(self._now_ms())
             if not connection.closed:
-                self._logger.warning(
-                    "%s: re-authentication failed; opening a new connection: %s", str(connection), str(error)
-                )
+                self._warn(connection, "re-authentication failed; opening a new connection", error)
                 lost = ConnectionLostError(f"{connection}: re-authentication failed: {error}")
                 lost.__cause__ = error
                 connection.abort(lost)
             return
         connection.metrics.record_login_again(self._now_ms() - began_ms, self._now_ms())
         self._watch(connection, lifetime_ms)
+
+    def _warn(self, connection: Connection, what: str, error: KafkaError | None = None) -> None:
+        """Log a trouble of a session, once a minute for each broker: sessions may be as short as a broker likes."""
+        if self._warnings.allows(self._now_ms(), (str(connection), what)):
+            self._logger.warning("%s: %s%s", str(connection), what, "" if error is None else f": {error}")
 
     def _now_ms(self) -> int:
         return int(self._loop.time() * 1000)
@@ -245,8 +246,7 @@ class SaslAuthenticator:
             except TimeoutError:
                 return None
             except KafkaError as error:
-                if self._warnings.allows(self._now_ms(), str(connection)):
-                    self._logger.warning("%s: re-authentication has to wait: %s", str(connection), str(error))
+                self._warn(connection, "re-authentication has to wait", error)
             await asyncio.sleep(min(self._backoff.delay_ms(attempts, self._rng), left_ms) / 1000)
             attempts += 1
         return None

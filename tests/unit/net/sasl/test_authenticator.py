@@ -621,3 +621,43 @@ async def test_after_its_end_a_session_takes_no_requests(broker: FakeBroker) -> 
     assert connection.can_send(now_ms)
     assert not connection.can_send(now_ms + 1_000)
     await end(connection)
+
+
+async def renewed(client: Client, ends_ms: int) -> None:
+    """Log a new connection in again, as its timer would do."""
+    connection = await client.open()
+    assert connection.session.timer is not None
+    connection.session.timer.cancel()
+    client.authenticator._renew(connection, ends_ms)
+    await connection.wait_closed()
+
+
+async def test_sessions_that_expire_again_and_again_are_told_once(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker may let them last for a millisecond, as with a token that is about to expire."""
+    accept(broker, lifetime_ms=60_000)
+    client = Client(broker)
+    for _ in range(3):
+        await renewed(client, ends_ms=0)
+    assert caplog.text.count("the session has expired and could not be renewed; closing the connection") == 1
+
+
+async def test_renewals_that_are_refused_again_and_again_are_told_once(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Some gateways know only the first login of a connection."""
+    seen: set[int] = set()
+
+    def answer(request: ReceivedRequest) -> SaslAuthenticateResponse:
+        if id(request.peer) in seen:
+            return refuse(request)
+        seen.add(id(request.peer))
+        return SaslAuthenticateResponse(auth_bytes=b"", session_lifetime_ms=60_000)
+
+    broker.on(SaslAuthenticateRequest, answer)
+    client = Client(broker)
+    for _ in range(3):
+        await renewed(client, ends_ms=client.authenticator._now_ms() + 60_000)
+    assert len(seen) == 3
+    assert caplog.text.count("re-authentication failed; opening a new connection: node 1") == 1
