@@ -150,7 +150,7 @@ class CommitLog:
     def _noted(self, batch: str) -> dict[str, object]:
         try:
             noted = json.loads(self._ends(batch).read(_committed_name(batch)))
-        except (FileNotFoundError, ValueError):
+        except (FileNotFoundError, ValueError, RecursionError):
             return {}
         return noted if isinstance(noted, dict) else {}
 
@@ -230,7 +230,7 @@ class CommitLog:
             return Winners(_batch_of(name), transactions, **said, record=name.split(".")[-2])
         except FileNotFoundError:
             return None
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise SparkWriteError(f"{self._storage.path(name)} is not a transaction log's record: {error!r}") from error
 
 

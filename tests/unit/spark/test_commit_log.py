@@ -70,7 +70,7 @@ def test_a_finished_batch_has_its_number_of_rows(log: CommitLog, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"[]", b"{}", b"7", b"\xff", b'{"rows": null}', b'{"rows": "7"}', b'{"rows": true}']
+    "data", [b"", b"[]", b"[" * 100_000, b"{}", b"7", b"\xff", b'{"rows": null}', b'{"rows": "7"}', b'{"rows": true}']
 )
 def test_a_number_of_rows_that_is_none(log: CommitLog, tmp_path: Path, data: bytes) -> None:
     log.finish("q:7", 1_500)
@@ -371,6 +371,7 @@ def test_the_record_of_an_older_version(log: CommitLog, tmp_path: Path) -> None:
         b"",
         b"[]",
         b"{}",
+        b"[" * 100_000,
         b'{"transactions": 1}',
         b'{"transactions": [{}]}',
         b"\xff",
