@@ -38,3 +38,13 @@ def _strip(error: BaseException) -> None:
         _strip(error.__cause__)
     if error.__suppress_context__:
         error.__context__ = None
+
+
+def strip_all(error: BaseException) -> None:
+    """Drop the frames of an error and of all errors that it came from, whoever raised them."""
+    left, seen = [error], set()
+    while left:
+        one = left.pop()
+        seen.add(id(one))
+        one.__traceback__ = None
+        left += [other for other in (one.__cause__, one.__context__) if other is not None and id(other) not in seen]

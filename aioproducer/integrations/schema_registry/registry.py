@@ -17,6 +17,7 @@ from confluent_kafka.schema_registry import AsyncSchemaRegistryClient, SchemaReg
 from confluent_kafka.schema_registry.error import OAuthTokenError
 
 from aioproducer.backoff import ExponentialBackoff
+from aioproducer.bare_errors import strip_all
 from aioproducer.errors import ConfigError
 from aioproducer.integrations.schema_registry.http_limits import AnswerRefusedError, hold_to_limits
 from aioproducer.integrations.schema_registry.lookups import Lookups
@@ -150,12 +151,16 @@ class SchemaRegistry:
             try:
                 async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
                     return await request(await self.client())
-            except LookupFailedError:
+            except LookupFailedError as refused:
+                strip_all(refused)
                 raise
             except TimeoutError as error:
+                strip_all(error)
                 raise self._unavailable(last, limit_s) from (cause or error)
             except Exception as error:
                 failed = _refusal(error)
+                # The client keeps its URLs, with the login, and headers with tokens in variables.
+                strip_all(error)
                 if not failed.unavailable:
                     raise failed from error
                 last, cause = failed, error

@@ -20,6 +20,7 @@ from aioproducer.integrations.schema_registry import AvroSerializer, SchemaRegis
 from aioproducer.integrations.schema_registry.http_limits import MAX_ANSWER_BYTES
 from aioproducer.integrations.schema_registry.lookups import Lookups
 from aioproducer.testing import FakeCluster, FakeSchemaRegistry
+from tests.unit.shown import shown_by_tools
 
 SCHEMA = '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}]}'
 BYTES = b"\0\0\0\0\1\x0e"
@@ -213,6 +214,44 @@ async def test_a_login_in_a_url_is_in_no_log(other: str, caplog: pytest.LogCaptu
             assert await AvroSerializer(registry, SCHEMA).to_bytes("orders", {"id": 7}) == BYTES
         assert f"HTTP Request: POST {fake.url}/subjects/orders-value/versions" in caplog.text
     assert "s3cret" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"url": "http://ann:s3cret@{}"},
+        {"url": "http://ann:s3cret@127.0.0.1:1"},
+        {"url": "http://{}", "basic.auth.user.info": "ann:s3cret"},
+        {"url": "http://{}", "basic.auth.user.info": "s3cret"},
+        {"url": "http://{}", "basic.auth.user.info": "ann:s3cret", "nonsense": 1},
+        {
+            "url": "http://{}",
+            "bearer.auth.credentials.source": "STATIC_TOKEN",
+            "bearer.auth.token": "s3cret",
+            "bearer.auth.logical.cluster": "lsrc-1",
+            "bearer.auth.identity.pool.id": "pool-1",
+        },
+    ],
+    ids=["URL, refused", "URL, unreachable", "login, refused", "login, invalid", "config, unknown", "token, refused"],
+)
+async def test_no_frame_of_an_error_shows_a_secret(config: dict[str, Any]) -> None:
+    """Not even those of confluent-kafka and httpx, which tools that report errors show like ours."""
+    with FakeSchemaRegistry(credentials=("ann", "right")) as fake:
+        registry = SchemaRegistry({**config, "url": config["url"].format(fake.url.removeprefix("http://"))})
+        async with registry:
+            with pytest.raises(SchemaRegistryError) as raised:
+                await AvroSerializer(registry, SCHEMA).prepare("orders", timeout_ms=500)
+    assert not [text for text in shown_by_tools(raised.value) if "s3cret" in text]
+
+
+async def test_no_frame_of_an_error_shows_a_secret_if_there_is_no_answer(
+    fake_schema_registry: FakeSchemaRegistry,
+) -> None:
+    fake_schema_registry.delay(10)
+    async with SchemaRegistry(fake_schema_registry.url.replace("://", "://ann:s3cret@")) as registry:
+        with pytest.raises(SchemaRegistryUnavailableError) as raised:
+            await AvroSerializer(registry, SCHEMA).prepare("orders", timeout_ms=500)
+    assert not [text for text in shown_by_tools(raised.value) if "s3cret" in text]
 
 
 @pytest.mark.parametrize(
