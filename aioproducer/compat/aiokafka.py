@@ -26,10 +26,12 @@ from aioproducer import (
     TopicPartition,
 )
 from aioproducer import RecordMetadata as OwnMetadata
+from aioproducer.bare_errors import raises_bare
 from aioproducer.compat.aiokafka_batch import BatchBuilder, whole
 from aioproducer.compat.aiokafka_errors import familiar, raising_familiar
 from aioproducer.config.values import ACKS, with_ports
 from aioproducer.errors import (
+    ConfigError,
     DeliveryErrors,
     KafkaError,
     RecordTooLargeError,
@@ -75,6 +77,7 @@ class AIOKafkaProducer:
         ConfigError: also a ValueError, for an invalid value.
     """
 
+    @raises_bare(ConfigError)
     def __init__(
         self,
         *,

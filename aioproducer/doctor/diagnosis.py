@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Unpack
 
+from aioproducer.bare_errors import raises_bare
 from aioproducer.cluster import Broker, brokers_of
 from aioproducer.compression import codec
 from aioproducer.config.keywords import ProducerConfigs
@@ -66,12 +67,16 @@ async def diagnose(
     """
     if write and topic is None:
         raise ConfigError("write=True needs a topic")
-    diagnosis = _Diagnosis(configs, timeout_s, on_finding)
+    try:
+        diagnosis = _Diagnosis(configs, timeout_s, on_finding)
+    finally:
+        del configs  # a ConfigError would keep them, with this frame
     await diagnosis.run(topic, write)
     return Report(tuple(diagnosis.findings))
 
 
 class _Diagnosis:
+    @raises_bare(ConfigError)
     def __init__(
         self, configs: Mapping[str, Any], timeout_s: float, on_finding: Callable[[Finding], object] | None
     ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 
 from aioproducer import ConfigError, Producer
 from aioproducer.bare_errors import raises_bare
+from aioproducer.compat.aiokafka import AIOKafkaProducer
+from aioproducer.doctor import diagnose
 from aioproducer.transactions import TransactionClient
 from tests.unit.shown import shown_by_tools
 
@@ -32,11 +35,12 @@ def dotted(configs: dict[str, Any]) -> dict[str, Any]:
     [
         lambda configs, _: Producer(**configs),
         lambda configs, _: TransactionClient(**configs),
+        lambda configs, _: asyncio.run(diagnose(**configs)),
         lambda configs, _: Producer.from_config(dotted(configs)),
         lambda configs, _: Producer.from_librdkafka_config(dotted(configs)),
         from_properties,
     ],
-    ids=["producer", "transaction client", "config", "librdkafka", "properties"],
+    ids=["producer", "transaction client", "doctor", "config", "librdkafka", "properties"],
 )
 @pytest.mark.parametrize(
     "configs",
@@ -92,3 +96,9 @@ def test_other_errors_are_left_alone() -> None:
     with pytest.raises(TypeError) as caught:
         refuse("s3cret", TypeError())
     assert caught.traceback[-1].name == "refuse"
+
+
+def test_a_producer_in_place_of_aiokafkas() -> None:
+    with pytest.raises(ConfigError) as caught:
+        AIOKafkaProducer(security_protocol="SASL_SSL", sasl_plain_password="s3cret", linger_ms=-1)
+    assert not [text for text in shown_by_tools(caught.value) if "s3cret" in text]

@@ -17,7 +17,7 @@ from confluent_kafka.schema_registry import AsyncSchemaRegistryClient, SchemaReg
 from confluent_kafka.schema_registry.error import OAuthTokenError
 
 from aioproducer.backoff import ExponentialBackoff
-from aioproducer.bare_errors import strip_all
+from aioproducer.bare_errors import raises_bare, strip_all
 from aioproducer.errors import ConfigError
 from aioproducer.integrations.schema_registry.http_limits import AnswerRefusedError, hold_to_limits
 from aioproducer.integrations.schema_registry.lookups import Lookups
@@ -66,6 +66,7 @@ class SchemaRegistry:
         ConfigError: it is none of these.
     """
 
+    @raises_bare(ConfigError)
     def __init__(self, registry: str | Mapping[str, Any] | Client) -> None:
         self._given: Client | None = None
         self._config: dict[str, Any] = {}
