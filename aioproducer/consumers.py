@@ -25,6 +25,10 @@ from aioproducer.records import ConsumerGroupMetadata, OffsetAndMetadata, TopicP
 CONFLUENT_MAGIC = b"CGMDv2:"
 """Start of librdkafka's serialized group metadata: generation, group, member, flag, instance."""
 
+NO_MEMBER = "none: the consumer is no longer a member"
+"""No group has a member with this id, so each refuses it (UNKNOWN_MEMBER_ID). One without an id would pass for a
+consumer outside of the group, whose offsets are accepted."""
+
 
 def confluent_group(consumer: Any) -> ConsumerGroupMetadata:
     """The group membership of a ``confluent_kafka.Consumer``; it fences the consumer once that has left the group.
@@ -89,6 +93,10 @@ def _read_up_to(positions: Iterable[Any]) -> dict[TopicPartition, OffsetAndMetad
 def aiokafka_group(consumer: Any) -> ConsumerGroupMetadata:
     """The group membership of an ``aiokafka.AIOKafkaConsumer``; it fences the consumer once that has left the group.
 
+    aiokafka forgets its member id when it learns that the group has removed it, and for a moment still returns records
+    of its former partitions. The membership is then one that the group refuses. A consumer with partitions from
+    ``assign()`` is no member, and its offsets are not fenced.
+
     aiokafka has no public call for it, so this reads the attributes of its coordinator.
 
     Raises:
@@ -96,9 +104,10 @@ def aiokafka_group(consumer: Any) -> ConsumerGroupMetadata:
     """
     coordinator = consumer._coordinator
     try:
-        return ConsumerGroupMetadata(
-            coordinator.group_id, coordinator.generation, coordinator.member_id, coordinator._group_instance_id
-        )
+        generation_id, member_id = coordinator.generation, coordinator.member_id
+        if generation_id < 0 and consumer._subscription.partitions_auto_assigned():
+            generation_id, member_id = 0, NO_MEMBER  # a group without members accepts any negative generation
+        return ConsumerGroupMetadata(coordinator.group_id, generation_id, member_id, coordinator._group_instance_id)
     except AttributeError as error:
         raise ValueError("this aiokafka consumer has no group, or is of an unknown version") from error
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from aioproducer.consumers import (
+    NO_MEMBER,
     aiokafka_group,
     aiokafka_positions,
     confluent_aio_group,
@@ -114,6 +115,20 @@ async def test_group_and_positions_of_an_aiokafka_consumer_are_read() -> None:
         TopicPartition("a", 1): OffsetAndMetadata(11),
     }
     assert aiokafka_group(consumer) == ConsumerGroupMetadata("group", 3, "m")
+
+
+async def test_the_group_of_an_aiokafka_consumer_that_is_no_member() -> None:
+    """One that the group has removed gets a membership that is refused; one with ``assign()`` never had any."""
+    aiokafka = pytest.importorskip("aiokafka")
+    states = pytest.importorskip("aiokafka.consumer.subscription_state")
+    removed, manual = states.SubscriptionState(), states.SubscriptionState()
+    removed.subscribe({"a"})
+    manual.assign_from_user({aiokafka.TopicPartition("a", 0)})
+    coordinator = SimpleNamespace(group_id="group", generation=-1, member_id="", _group_instance_id=None)
+    told = aiokafka_group(SimpleNamespace(_coordinator=coordinator, _subscription=removed))
+    assert told == ConsumerGroupMetadata("group", 0, NO_MEMBER)
+    told = aiokafka_group(SimpleNamespace(_coordinator=coordinator, _subscription=manual))
+    assert told == ConsumerGroupMetadata("group")
 
 
 def test_an_aiokafka_of_an_unknown_form() -> None:

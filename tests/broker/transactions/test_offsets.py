@@ -69,6 +69,23 @@ async def confluent_member(cluster: KafkaCluster, group: str, topic: str, **conf
         await asyncio.to_thread(consumer.close)
 
 
+@asynccontextmanager
+async def aiokafka_member(cluster: KafkaCluster, group: str, topic: str) -> AsyncIterator[AIOKafkaConsumer]:
+    """A group member that has been assigned partitions."""
+    consumer = AIOKafkaConsumer(
+        topic,
+        bootstrap_servers=cluster.bootstrap_servers,
+        group_id=group,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+    )
+    await consumer.start()
+    try:
+        yield consumer
+    finally:
+        await consumer.stop()
+
+
 async def consume(consumer: Consumer, count: int) -> list[bytes]:
     values: list[bytes] = []
     async with asyncio.timeout(PATIENCE_S):
@@ -130,26 +147,19 @@ async def test_with_a_confluent_consumer(any_kafka: KafkaCluster) -> None:
 
 async def test_with_an_aiokafka_consumer(kafka_v2: KafkaCluster) -> None:
     source, target, group = await filled(kafka_v2), await new_topic(kafka_v2), new_name()
-    consumer = AIOKafkaConsumer(
-        source,
-        bootstrap_servers=kafka_v2.bootstrap_servers,
-        group_id=group,
-        enable_auto_commit=False,
-        auto_offset_reset="earliest",
-    )
-    await consumer.start()
-    try:
-        async with producer_of(kafka_v2, transactional_id=new_name()) as producer, producer.transaction():
-            for _ in range(10):
-                async with asyncio.timeout(PATIENCE_S):
-                    record = await consumer.getone()
-                positions, metadata = aiokafka_positions(consumer), aiokafka_group(consumer)
-                await producer.submit(target, record.value)
-            assert metadata.group_id == group
-            assert metadata.generation_id > 0
-            await producer.send_offsets_to_transaction(positions, metadata)
-    finally:
-        await consumer.stop()
+    async with (
+        aiokafka_member(kafka_v2, group, source) as consumer,
+        producer_of(kafka_v2, transactional_id=new_name()) as producer,
+        producer.transaction(),
+    ):
+        for _ in range(10):
+            async with asyncio.timeout(PATIENCE_S):
+                record = await consumer.getone()
+            positions, metadata = aiokafka_positions(consumer), aiokafka_group(consumer)
+            await producer.submit(target, record.value)
+        assert metadata.group_id == group
+        assert metadata.generation_id > 0
+        await producer.send_offsets_to_transaction(positions, metadata)
     await committed_are(kafka_v2, group, source, [5, 5])
 
 
@@ -175,6 +185,28 @@ async def test_a_member_that_has_left_is_refused(any_kafka: KafkaCluster) -> Non
             await producer.send_offsets_to_transaction(positions, ConsumerGroupMetadata(group))
     await committed_are(any_kafka, group, source, [5, 5])
     assert await read_values(any_kafka, target) == [b"again"]
+
+
+async def test_an_aiokafka_consumer_that_was_removed_is_refused(any_kafka: KafkaCluster) -> None:
+    """It has no member id any more, and its offsets don't pass for those of a consumer outside of the group."""
+    source, target, group = await filled(any_kafka), await new_topic(any_kafka), new_name()
+    async with (
+        aiokafka_member(any_kafka, group, source) as consumer,
+        producer_of(any_kafka, transactional_id=new_name()) as producer,
+    ):
+        async with asyncio.timeout(PATIENCE_S):
+            await consumer.getone()
+        consumer._coordinator.reset_generation()  # as after UNKNOWN_MEMBER_ID; it has its partitions a moment longer
+        positions, metadata = aiokafka_positions(consumer), aiokafka_group(consumer)
+        assert positions
+        await producer.begin_transaction()
+        await producer.submit(target, b"zombie")
+        with pytest.raises(KafkaError) as caught:
+            await producer.send_offsets_to_transaction(positions, metadata)
+        assert caught.value.abortable
+        assert caught.value.application_recoverable
+        await producer.abort_transaction()
+    assert await committed(any_kafka, group, source) == [-1001, -1001]
 
 
 async def test_wrong_arguments(kafka_v2: KafkaCluster) -> None:
