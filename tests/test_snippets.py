@@ -44,6 +44,7 @@ ELSEWHERE = {
     "cluster.kill(leader)": "tests/test_docs.py",
     "Listener(protocol": "tests/test_docs.py",
     "confluent_positions": "examples/consume_transform_produce.py",
+    "aiokafka_positions": "examples/consume_transform_produce_aiokafka.py",
     "spark": "tests/spark/test_snippets.py",
     "stream.writeStream": "tests/spark/test_snippets.py",
     "df.write": "tests/spark/test_snippets.py",
