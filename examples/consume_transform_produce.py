@@ -1,9 +1,7 @@
 """Records from one topic to another, each exactly once, however often this program is killed and restarted.
 
 INSTANCE=1 BOOTSTRAP_SERVERS=host:port python examples/consume_transform_produce.py SOURCE TARGET [GROUP]
-
-Start several, each with its own INSTANCE. TARGET has as many partitions as SOURCE, and each keeps its order.
-"""
+Start several, each with its own INSTANCE. TARGET has as many partitions as SOURCE, and each keeps its order."""
 
 import asyncio
 import os
@@ -29,9 +27,11 @@ def consumer_of(group: str, topic: str) -> Consumer:
 
 async def work(producer: Producer, consumer: Consumer, target: str, stop: asyncio.Event) -> None:
     while not stop.is_set():
-        messages = [each for each in await asyncio.to_thread(consumer.consume, 500, 0.1) if each.error() is None]
+        messages = await asyncio.to_thread(consumer.consume, 500, 0.1)
         positions, membership = confluent_positions(consumer), confluent_group(consumer)
-        if messages:
+        for error in filter(None, [each.error() for each in messages]):
+            print(f"the consumer goes on: {error}")  # but gets nothing as long as there is no SOURCE, for instance
+        if messages := [each for each in messages if each.error() is None]:
             async with producer.transaction():
                 for each, value in ((each, each.value()) for each in messages):  # a tombstone, None, stays one
                     await producer.submit(target, value and value.upper(), key=each.key(), partition=each.partition())

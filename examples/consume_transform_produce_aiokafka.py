@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+from contextlib import suppress
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 
@@ -26,11 +27,11 @@ class TransactionLock(asyncio.Lock, ConsumerRebalanceListener):  # type: ignore[
         pass
 
 
-async def work(producer: Producer, source: str, target: str, group: str, stop: asyncio.Event) -> None:
+async def work(producer: Producer, source: str, target: str, group: str) -> None:
     consumer = AIOKafkaConsumer(bootstrap_servers=BOOTSTRAP_SERVERS, group_id=group, **CONFIGS)
     consumer.subscribe([source], listener=(lock := TransactionLock()))
     async with consumer:  # it begins at the last committed transaction
-        while not stop.is_set():
+        while True:
             batches = await consumer.getmany(timeout_ms=100, max_records=500)
             positions, membership = aiokafka_positions(consumer), aiokafka_group(consumer)  # no await in between
             if batches:
@@ -42,12 +43,10 @@ async def work(producer: Producer, source: str, target: str, group: str, stop: a
 
 
 async def main(source: str, target: str, group: str = "upper") -> None:
-    stop = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     async with Producer(bootstrap_servers=BOOTSTRAP_SERVERS, transactional_id=f"{group}-{INSTANCE}") as producer:
-        while not stop.is_set():
+        while True:
             try:
-                await work(producer, source, target, group, stop)
+                await work(producer, source, target, group)
             except KafkaError as error:
                 if error.fatal:  # another process has this INSTANCE, or recovery is impossible
                     raise
@@ -55,4 +54,6 @@ async def main(source: str, target: str, group: str = "upper") -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # both cancel what is under way
+    with suppress(KeyboardInterrupt):
+        asyncio.run(main(*sys.argv[1:]))

@@ -122,3 +122,14 @@ async def test_a_rebalance_waits_for_the_transaction_of_an_aiokafka_consumer(thr
             await second.stop()
     assert events == ["sent", "revoked"]
     assert await read_values(three_brokers, target) == [b"X"]
+
+
+async def test_a_program_tells_what_its_confluent_consumer_lacks(three_brokers: KafkaCluster) -> None:
+    """Errors of the consumer come in place of records, and nothing else tells of them."""
+    path = ROOT / "examples" / "consume_transform_produce.py"
+    environment = {"BOOTSTRAP_SERVERS": three_brokers.bootstrap_servers, "PYTHONUNBUFFERED": "1"}
+    source = new_name()
+    reason = f"Subscribed topic not available: {source}: Broker: Unknown topic or partition"
+    async with program(path, source, "target", new_name(), environment=environment) as each:
+        await each.says(f'the consumer goes on: KafkaError{{code=UNKNOWN_TOPIC_OR_PART,val=3,str="{reason}"}}')
+        assert await each.ends() in ENDED
