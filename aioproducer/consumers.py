@@ -100,9 +100,15 @@ def aiokafka_group(consumer: Any) -> ConsumerGroupMetadata:
     aiokafka has no public call for it, so this reads the attributes of its coordinator.
 
     Raises:
-        ValueError: it has no group, or this version of aiokafka keeps it elsewhere.
+        ValueError: it has no group, or this version of aiokafka keeps it elsewhere; or it commits by itself, as it does
+            by default, also records whose transaction is aborted, which nobody would get again.
     """
     coordinator = consumer._coordinator
+    if getattr(coordinator, "_enable_auto_commit", False):
+        raise ValueError(
+            "this aiokafka consumer commits by itself, also records whose transaction is aborted: they would be lost; "
+            "give it enable_auto_commit=False"
+        )
     try:
         generation_id, member_id = coordinator.generation, coordinator.member_id
         if generation_id < 0 and consumer._subscription.partitions_auto_assigned():

@@ -70,15 +70,12 @@ async def confluent_member(cluster: KafkaCluster, group: str, topic: str, **conf
 
 
 @asynccontextmanager
-async def aiokafka_member(cluster: KafkaCluster, group: str, topic: str) -> AsyncIterator[AIOKafkaConsumer]:
+async def aiokafka_member(
+    cluster: KafkaCluster, group: str, topic: str, **configs: object
+) -> AsyncIterator[AIOKafkaConsumer]:
     """A group member that has been assigned partitions."""
-    consumer = AIOKafkaConsumer(
-        topic,
-        bootstrap_servers=cluster.bootstrap_servers,
-        group_id=group,
-        enable_auto_commit=False,
-        auto_offset_reset="earliest",
-    )
+    configs = {"enable_auto_commit": False, "auto_offset_reset": "earliest", **configs}
+    consumer = AIOKafkaConsumer(topic, bootstrap_servers=cluster.bootstrap_servers, group_id=group, **configs)
     await consumer.start()
     try:
         yield consumer
@@ -207,6 +204,13 @@ async def test_an_aiokafka_consumer_that_was_removed_is_refused(any_kafka: Kafka
         assert caught.value.application_recoverable
         await producer.abort_transaction()
     assert await committed(any_kafka, group, source) == [-1001, -1001]
+
+
+async def test_an_aiokafka_consumer_that_commits_by_itself(kafka_v2: KafkaCluster) -> None:
+    """As it does by default: the records of an aborted transaction would count as consumed."""
+    async with aiokafka_member(kafka_v2, new_name(), await filled(kafka_v2), enable_auto_commit=True) as consumer:
+        with pytest.raises(ValueError, match="enable_auto_commit=False"):
+            aiokafka_group(consumer)
 
 
 async def test_wrong_arguments(kafka_v2: KafkaCluster) -> None:
