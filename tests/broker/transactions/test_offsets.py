@@ -142,6 +142,28 @@ async def test_with_a_confluent_consumer(any_kafka: KafkaCluster) -> None:
     assert sorted(await read_values(any_kafka, target)) == sorted(values)
 
 
+async def test_with_a_confluent_consumer_of_a_group_whose_broker_assigns(kafka_v2: KafkaCluster) -> None:
+    """KIP-848: its epoch stands for the generation, and a member that has left is refused as well."""
+    source, target, group = await filled(kafka_v2), await new_topic(kafka_v2), new_name()
+    async with producer_of(kafka_v2, transactional_id=new_name()) as producer:
+        async with confluent_member(kafka_v2, group, source, **{"group.protocol": "consumer"}) as consumer:
+            values = await consume(consumer, 10)
+            positions, metadata = confluent_positions(consumer), confluent_group(consumer)
+            assert metadata.generation_id > 0
+            async with producer.transaction():
+                for value in values:
+                    await producer.submit(target, value)
+                await producer.send_offsets_to_transaction(positions, metadata)
+        await producer.begin_transaction()
+        with pytest.raises(KafkaError) as caught:
+            await producer.send_offsets_to_transaction({TopicPartition(source, 0): 1}, metadata)
+        assert caught.value.abortable
+        assert caught.value.application_recoverable
+        await producer.abort_transaction()
+    await committed_are(kafka_v2, group, source, [5, 5])
+    assert sorted(await read_values(kafka_v2, target)) == sorted(values)
+
+
 async def test_with_an_aiokafka_consumer(kafka_v2: KafkaCluster) -> None:
     source, target, group = await filled(kafka_v2), await new_topic(kafka_v2), new_name()
     async with (
