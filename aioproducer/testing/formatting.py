@@ -16,7 +16,9 @@ from aioproducer.testing.errors import ClusterError
 from aioproducer.testing.properties import Node, meta_properties, random_id
 
 BOOTSTRAP = "bootstrap.checkpoint"
-"""The first records of the metadata log: the feature levels. Kafka before 3.3 has no such file."""
+"""The first records of the metadata log: the feature levels. Kafka before 3.3 has no such file. From 4.4 on, the tool
+writes it as the first snapshot of the metadata log, under another name, but brokers still read it under this one.
+"""
 
 RunTool = Callable[[str, Sequence[str]], str]
 """Runs one of Kafka's tools with arguments and returns its output, or raises ClusterError."""
@@ -52,8 +54,7 @@ def bootstrap_checkpoint(
         run_tool("StorageTool", arguments)
     except ClusterError as error:
         raise ClusterError(f"Kafka {version} can't be set up with the features {dict(features)}: {error}") from None
-    written = log_dir / BOOTSTRAP
-    checkpoint = written.read_bytes() if written.exists() else b""
+    checkpoint = b"".join(written.read_bytes() for written in log_dir.rglob("*.checkpoint"))  # there is at most one
     # A cache that can't be written costs the next start half a second, and is no reason not to start.
     with suppress(OSError):
         write_whole(kept, checkpoint)

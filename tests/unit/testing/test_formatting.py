@@ -16,16 +16,17 @@ from aioproducer.testing.properties import Node
 class Tool:
     """A fake StorageTool: records its calls and writes what the real one would."""
 
-    def __init__(self, log_dir: Path, content: bytes | None) -> None:
+    def __init__(self, log_dir: Path, content: bytes | None, *, name: str = BOOTSTRAP) -> None:
         self.log_dir = log_dir
         self.content = content
+        self.written = log_dir / name
         self.calls: list[tuple[str, list[str]]] = []
 
     def __call__(self, name: str, arguments: Sequence[str]) -> str:
         self.calls.append((name, list(arguments)))
-        self.log_dir.mkdir(exist_ok=True)
+        self.written.parent.mkdir(parents=True, exist_ok=True)
         if self.content is not None:
-            (self.log_dir / BOOTSTRAP).write_bytes(self.content)
+            self.written.write_bytes(self.content)
         return "Formatting"
 
 
@@ -40,6 +41,12 @@ def test_the_tool_runs_once_for_a_version(tmp_path: Path) -> None:
     assert len(tool.calls) == 1
     checkpoint(tmp_path, tool, {}, "3.9.1")
     assert len(tool.calls) == 2
+
+
+def test_the_feature_levels_are_found_where_kafka_4_4_writes_them(tmp_path: Path) -> None:
+    name = "__cluster_metadata-0/00000000000000000000-0000000000.checkpoint"
+    tool = Tool(tmp_path / "data", b"records", name=name)
+    assert checkpoint(tmp_path, tool, {}, "4.4.0") == b"records"
 
 
 def test_features_are_passed_on_and_kept_apart(tmp_path: Path) -> None:
