@@ -26,6 +26,7 @@ class ProducerConfigs(TypedDict, Generic[Key_contra, Value_contra], total=False)
 
     # Cluster and connections
     bootstrap_servers: list[str] | tuple[str, ...] | str
+    bootstrap_resolve_timeout_ms: SupportsIndex | str
     client_id: str | None
     client_rack: str | None
     client_dns_lookup: str

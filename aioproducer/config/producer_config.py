@@ -51,6 +51,7 @@ class ProducerConfig:
 
     # Cluster and connections
     bootstrap_servers: tuple[tuple[str, int], ...]
+    bootstrap_resolve_timeout_ms: int
     client_id: str
     client_rack: str
     client_dns_lookup: str

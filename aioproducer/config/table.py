@@ -3,7 +3,7 @@
 The rules that involve several configs are in `aioproducer.config`; ``python -m aioproducer.config.docs`` makes
 ``docs/configuration.md`` from this table.
 
-Source: the configs of Kafka's Java producer 4.3.
+Source: the configs of Kafka's Java producer 4.4.
 """
 
 from __future__ import annotations
@@ -43,6 +43,15 @@ _CLUSTER = (
         "has to be listed.",
     ),
     ConfigDef(
+        name="bootstrap_resolve_timeout_ms",
+        type=LONG,
+        default=0,
+        valid=_AT_LEAST_0,
+        importance="high",
+        doc="While no name in `bootstrap_servers` can be resolved, such as right after a container's start, `start` looks "
+        "them up again for this long, but not beyond `max_block_ms`. With 0, it fails at once.",
+    ),
+    ConfigDef(
         name="client_id",
         type=STRING,
         default="",
@@ -57,7 +66,7 @@ _CLUSTER = (
         default="",
         importance="low",
         doc="Where this program runs, as the brokers' `broker.rack` names it: the availability zone in a cloud. It has "
-        "no effect without `partitioner_rack_aware`. Java's producer has it from Kafka 4.4 on.",
+        "no effect without `partitioner_rack_aware`.",
     ),
     ConfigDef(
         name="client_dns_lookup",
@@ -437,7 +446,7 @@ _RECORDS = (
         importance="low",
         doc="For records without a key, the built-in partitioner prefers partitions whose leaders are in `client_rack` "
         "(KIP-1123); if none can be reached, it takes any. It saves traffic between availability zones, but partitions "
-        "in other racks may get less. Java's producer has it from Kafka 4.4 on.",
+        "in other racks may get less.",
     ),
     ConfigDef(
         name="interceptor_classes",
@@ -510,6 +519,7 @@ _BROKER = "brokers check tokens, not this client"
 JVM_ONLY: Mapping[str, str] = MappingProxyType(
     {
         "auto_include_jmx_reporter": "Producer.metrics() is always available",
+        "buffer_memory_allocation_strategy": "memory is taken as a batch grows",
         "config_providers": "give the values themselves",
         "metric_reporters": "Producer.metrics() is always available",
         "sasl_client_callback_handler_class": _CLASS,
@@ -519,6 +529,8 @@ JVM_ONLY: Mapping[str, str] = MappingProxyType(
         "sasl_kerberos_ticket_renew_window_factor": _KERBEROS,
         "sasl_login_callback_handler_class": f"{_CLASS}; sasl_oauth_token_provider takes its place",
         "sasl_login_class": _CLASS,
+        "sasl_oauthbearer_allow_unverified_audience": _BROKER,
+        "sasl_oauthbearer_allow_unverified_issuer": _BROKER,
         "sasl_oauthbearer_clock_skew_seconds": _BROKER,
         "sasl_oauthbearer_expected_audience": _BROKER,
         "sasl_oauthbearer_expected_issuer": _BROKER,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import (
@@ -18,11 +19,14 @@ from aioproducer.net.connection import Connection, hung_up
 from aioproducer.net.dialer import Dialer, Limit
 from aioproducer.net.probe import login_wanted, wrong_tls
 from aioproducer.net.resolver import canonical_names
+from aioproducer.net.route import addresses_of
 from aioproducer.patient_timer import PatientTimeout
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse
 
 CLOSER_LOOK_MS = 2_000
 """The longest time to find out why a broker hung up."""
+LOOK_UP_AGAIN_MS = 200
+"""The pause between two lookups of names that are not known yet."""
 
 
 class Bootstrap:
@@ -59,6 +63,8 @@ class Bootstrap:
             AuthenticationError: a broker and this client do not accept each other; if others are tried, none of them
                 did better.
         """
+        if self._config.bootstrap_resolve_timeout_ms:
+            await self._until_a_name_is_known()
         refusal: AuthenticationError | None = None
         for index, (host, port) in enumerate(await self._servers()):
             try:
@@ -71,6 +77,22 @@ class Bootstrap:
         if refusal is not None:
             raise refusal
         raise BootstrapError(self._failures) from (self._failures[-1][1] if self._failures else None)
+
+    async def _until_a_name_is_known(self) -> None:
+        """Look the names up again and again until one is known, or ``bootstrap_resolve_timeout_ms`` is over (KIP-909).
+
+        No error here: the pass that follows says which names can't be resolved.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._left_ms(self._config.bootstrap_resolve_timeout_ms) / 1000):
+                while not await self._some_name_is_known():
+                    await asyncio.sleep(LOOK_UP_AGAIN_MS / 1000)
+
+    async def _some_name_is_known(self) -> bool:
+        for host, port in self._config.bootstrap_servers:
+            with suppress(OSError):
+                return bool(await addresses_of(self._config, self._loop, host, port))
+        return False
 
     async def _try(self, host: str, port: int, node_id: int) -> tuple[Connection, MetadataResponse] | None:
         """One address; None if it can't be used, and ``_failures`` says why."""

@@ -244,6 +244,35 @@ async def test_bootstrap_can_be_tried_again(broker: FakeBroker) -> None:
         assert (await client.bootstrap(client.soon())).brokers
 
 
+@pytest.mark.parametrize("unknown_lookups", [0, 1, 3])
+async def test_bootstrap_waits_until_a_name_is_known(broker: FakeBroker, unknown_lookups: int) -> None:
+    """KIP-909. Only one of the names has to be known."""
+    lookups: list[str] = []
+
+    async def getaddrinfo(host: str, port: int, **_: Any) -> list[Any]:
+        lookups.append(host)
+        if host == "never.example" or lookups.count(host) <= unknown_lookups:
+            raise socket.gaierror(socket.EAI_AGAIN, "not yet")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
+
+    servers = [f"never.example:{broker.port}", f"late.example:{broker.port}"]
+    async with Client(*servers, bootstrap_resolve_timeout_ms=60_000) as client:
+        client._loop = client._dialer._loop = Resolving(client._loop, getaddrinfo)  # type: ignore[assignment]
+        assert (await client.bootstrap(client.soon())).brokers
+    assert lookups.count("late.example") == unknown_lookups + 2  # the last to connect
+
+
+@pytest.mark.parametrize(("limit_ms", "left_ms"), [(1, 60_000), (60_000, 1), (0, 60_000)])
+async def test_bootstrap_does_not_wait_longer_for_a_name(limit_ms: int, left_ms: int) -> None:
+    async def getaddrinfo(host: str, port: int, **_: Any) -> list[Any]:
+        raise socket.gaierror(socket.EAI_AGAIN, "not yet")
+
+    async with Client("never.example:9092", bootstrap_resolve_timeout_ms=limit_ms) as client:
+        client._loop = client._dialer._loop = Resolving(client._loop, getaddrinfo)  # type: ignore[assignment]
+        with pytest.raises(BootstrapError, match=r"never\.example:9092: "):
+            await client.bootstrap(client.soon(left_ms))
+
+
 async def test_wrong_credentials_end_bootstrap_at_once(broker: FakeBroker, other: FakeBroker) -> None:
     async def refuse(_: Connection) -> None:
         raise SaslAuthenticationFailedError("wrong password")
