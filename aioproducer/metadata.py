@@ -384,6 +384,7 @@ class Metadata:
         cluster_id = cluster_id_of(response)
         if cluster_id is not None and cluster_id != self.cluster_id:
             self.cluster_id = cluster_id
+            self._client.name_cluster(cluster_id)
             self.on_cluster_id(cluster_id)
 
     def _look_for_leaders(self) -> None:

@@ -43,6 +43,7 @@ class ProducerConfigs(TypedDict, Generic[Key_contra, Value_contra], total=False)
     metadata_max_idle_ms: SupportsIndex | str
     metadata_recovery_strategy: str
     metadata_recovery_rebootstrap_trigger_ms: SupportsIndex | str
+    metadata_cluster_check_enable: bool | str
     allow_auto_create_topics: bool | str
     # Delivery
     acks: SupportsIndex | str

@@ -48,8 +48,8 @@ _CLUSTER = (
         default=0,
         valid=_AT_LEAST_0,
         importance="high",
-        doc="While no name in `bootstrap_servers` can be resolved, such as right after a container's start, `start` looks "
-        "them up again for this long, but not beyond `max_block_ms`. With 0, it fails at once.",
+        doc="While no name in `bootstrap_servers` can be resolved, such as right after a container's start, `start` "
+        "looks them up again for this long, but not beyond `max_block_ms`. With 0, it fails at once.",
     ),
     ConfigDef(
         name="client_id",
@@ -189,6 +189,15 @@ _CLUSTER = (
         valid=_AT_LEAST_0,
         importance="low",
         doc="With `rebootstrap`: also start again if the metadata could not be refreshed for this long.",
+    ),
+    ConfigDef(
+        name="metadata_cluster_check_enable",
+        type=BOOLEAN,
+        default=True,
+        importance="low",
+        doc="Whether brokers are told, from Kafka 4.4 on, which broker of which cluster a connection is meant for "
+        "(KIP-1242). If it leads to another one, as where machines get each other's addresses, it ends before anything "
+        "is sent. It has no effect with the recovery strategy `none`.",
     ),
     ConfigDef(
         name="allow_auto_create_topics",

@@ -85,7 +85,9 @@ class Bootstrap:
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(self._left_ms(self._config.bootstrap_resolve_timeout_ms) / 1000):
-                while not await self._some_name_is_known():
+                while True:
+                    if await self._some_name_is_known():
+                        return
                     await asyncio.sleep(LOOK_UP_AGAIN_MS / 1000)
 
     async def _some_name_is_known(self) -> bool:

@@ -94,6 +94,10 @@ class NetworkClient:
             authenticate=authenticate,
             metrics=self._metrics,
         )
+        self._checks = config.metadata_cluster_check_enable and config.metadata_recovery_strategy == "rebootstrap"
+        self._cluster_id: str | None = None
+        self._brokers_check = False
+        """Whether the latest broker that was connected can tell whether it is the right one."""
         self._nodes = Nodes(ReconnectPolicy(config, rng), rng)
         self._features = FinalizedFeatures()
         self._open: dict[Connection, None] = {}
@@ -401,6 +405,17 @@ class NetworkClient:
             else:
                 connection.abort(error)
 
+    def name_cluster(self, cluster_id: str) -> None:
+        """From now on, brokers that can tell refuse connections that are meant for another one, or another cluster.
+
+        Source: KIP-1242.
+        """
+        self._cluster_id = cluster_id
+        self._tell_dialer()
+
+    def _tell_dialer(self) -> None:
+        self._dialer.cluster_id = self._cluster_id if self._brokers_check else None
+
     # --- connections come and go --------------------------------------------------------------------------------------
 
     def _start(self, node: Node, now_ms: int) -> asyncio.Task[None]:
@@ -454,6 +469,8 @@ class NetworkClient:
 
     def _register(self, connection: Connection) -> None:
         self._features.take(connection.api_versions)
+        self._brokers_check = self._checks and connection.knows_who_it_is
+        self._tell_dialer()
         self._open[connection] = self._alive[connection] = None
         self._metrics.record_connection_opened(self._now_ms())
         connection.add_ended_callback(lambda: self._alive.pop(connection, None))

@@ -63,6 +63,11 @@ MAX_CORRELATION_ID = 2147483639
 ATTEMPTS_BELIEVED = 5
 """After so many attempts, a broker that says that another one is in charge may not be the one that it should be."""
 
+FIRST_API_VERSIONS = 4
+"""The version of ApiVersions in which a broker is asked of which nothing is known. Only in a newer one it can be told
+which broker it is taken for, and each broker that does not know that one costs a round trip.
+"""
+
 _SIZE = struct.Struct(">i")
 
 R = TypeVar("R", bound=Message)
@@ -302,34 +307,50 @@ class Connection:
 
     # --- versions -----------------------------------------------------------------------------------------------------
 
-    async def negotiate(self, *, first_version: int | None = None) -> None:
+    async def negotiate(self, *, first_version: int | None = None, cluster_id: str | None = None) -> None:
         """Ask the broker which versions it speaks; if it does not know our ApiVersions version, ask again in its own.
 
         Args:
             first_version: the request's first version; before a login 0, which all brokers accept then. None means the
-                newest that both sides speak, or this side if the broker was not asked yet.
+                newest that both sides speak; if the broker was not asked yet, the newest if there is a ``cluster_id``.
+            cluster_id: the cluster for which the connection is meant; None if it is meant for whoever is there.
         Raises:
             KafkaError: the broker refused, or the connection broke.
-        Source: KIP-35, KIP-511.
+        Source: KIP-35, KIP-511, KIP-1242.
         """
-        if first_version is None:
-            first_version = _common(self.api_versions) if self.knows_versions else ApiVersionsRequest.MAX_VERSION
-        response = await self._ask_versions(first_version)
+        if first_version is None and self.knows_versions:
+            first_version = _common(self.api_versions)
+        elif first_version is None:
+            first_version = FIRST_API_VERSIONS if cluster_id is None else ApiVersionsRequest.MAX_VERSION
+        response = await self._ask_versions(first_version, cluster_id)
         if response.error_code == Code.UNSUPPORTED_VERSION:
-            response = await self._ask_versions(_common(response))
+            response = await self._ask_versions(_common(response), cluster_id)
+        if response.error_code == Code.REBOOTSTRAP_REQUIRED and cluster_id is not None:
+            told = f"{self} is another broker, or not one of the cluster {cluster_id}"
+            raise not_written(broker_error(response.error_code, told))
         if response.error_code:
             raise not_written(broker_error(response.error_code, f"{self} refused ApiVersions"))
         self.api_versions = response
         self._ranges = ApiRanges(response)
 
-    async def _ask_versions(self, version: int) -> ApiVersionsResponse:
-        request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=VERSION)
+    async def _ask_versions(self, version: int, cluster_id: str | None) -> ApiVersionsResponse:
+        request = ApiVersionsRequest(
+            client_software_name=SOFTWARE_NAME,
+            client_software_version=VERSION,
+            cluster_id=cluster_id,
+            node_id=-1 if cluster_id is None else self.node_id,
+        )
         return await self.request(request, version=version)
 
     @property
     def knows_versions(self) -> bool:
         """Whether the broker has said which versions it speaks."""
         return bool(self.api_versions.api_keys)
+
+    @property
+    def knows_who_it_is(self) -> bool:
+        """Whether the broker can be told which one it is taken for, and refuses if it is another one."""
+        return _common(self.api_versions) > FIRST_API_VERSIONS
 
     def api_range(self, api_key: int) -> tuple[int, int] | None:
         """The versions (first, last) of an API that the broker speaks; None if it does not know the API."""

@@ -57,6 +57,8 @@ class Dialer:
         self._tls = tls
         self._authenticate = authenticate
         self._metrics = metrics
+        self.cluster_id: str | None = None
+        """The cluster of the brokers, if they are to refuse connections that are meant for others (KIP-1242)."""
         self._dead: dict[tuple[str, int], set[str]] = {}
         """By host and port: its addresses that failed where another one accepted."""
 
@@ -149,6 +151,7 @@ class Dialer:
             tls=self._tls,
             authenticate=self._authenticate,
             metrics=self._metrics,
+            cluster_id=self.cluster_id if node_id >= 0 else None,
         )
 
 

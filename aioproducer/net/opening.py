@@ -45,6 +45,7 @@ async def open_connection(
     tls: Tls | None = None,
     authenticate: Callable[[Connection], Awaitable[None]] | None = None,
     metrics: ProducerMetrics | None = None,
+    cluster_id: str | None = None,
 ) -> Connection:
     """Connect, authenticate and learn the broker's API versions; the caller bounds the time.
 
@@ -58,6 +59,7 @@ async def open_connection(
         tls: None for a plaintext connection.
         authenticate: runs before the API versions are requested.
         metrics: counts requests, answers and logins.
+        cluster_id: the broker refuses the connection unless it is this node of this cluster; None if anyone will do.
     Raises:
         OSError: there was no TCP connection, or it broke during the TLS handshake.
         AuthenticationError: from ``tls`` or ``authenticate``.
@@ -88,7 +90,7 @@ async def open_connection(
         try:
             if authenticate is not None:
                 await authenticate(connection)
-            await connection.negotiate(first_version=first_version)
+            await connection.negotiate(first_version=first_version, cluster_id=cluster_id)
             connection.go_live(on_close, on_capacity)
         except BaseException as error:
             connection.abort()

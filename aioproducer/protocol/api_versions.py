@@ -57,15 +57,20 @@ class ApiVersionsRequest(Request[ApiVersionsResponse]):
 
     Name and version of the software consist of letters, digits, ``-`` and ``.``, with a letter or digit at both ends.
     After error 35 ask again in the version that the answer gives for key 18, or in version 0 if it gives none.
+
+    With ``cluster_id`` and ``node_id``, which need each other, a broker that is another one answers error 129
+    (KIP-1242).
     """
 
     API_KEY = 18
     MIN_VERSION = 0
-    MAX_VERSION = 4
+    MAX_VERSION = 5
     FLEXIBLE_FROM = 3
 
     client_software_name: str = field(default="", since=3, ignorable=True)
     client_software_version: str = field(default="", since=3, ignorable=True)
+    cluster_id: str | None = field(default=None, since=5, ignorable=True)
+    node_id: Int32 = field(default=-1, since=5, ignorable=True)
 
     @classmethod
     def response_header_is_flexible(cls, version: int) -> bool:

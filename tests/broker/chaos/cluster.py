@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from aioproducer.testing import KafkaCluster
+from aioproducer.testing.cluster import DEFAULT_VERSION
 from aioproducer.testing.listeners import Listener
 from aioproducer.testing.ports import free_ports
 from aioproducer.testing.properties import Node
@@ -19,9 +20,10 @@ INSIDE, OUTSIDE = "PLAINTEXT", "OUTSIDE"
 class ProxiedCluster(KafkaCluster):
     """A cluster whose brokers have one more listener each, which advertises the address of a proxy."""
 
-    def __init__(self, proxies: Proxies, **properties: object) -> None:
+    def __init__(self, proxies: Proxies, *, version: str = DEFAULT_VERSION, **properties: object) -> None:
         super().__init__(
             len(proxies.ports),
+            version=version,
             listeners={OUTSIDE: Listener(protocol="PLAINTEXT")},
             properties={name.replace("_", "."): value for name, value in properties.items()},
         )
@@ -38,8 +40,8 @@ class ProxiedCluster(KafkaCluster):
 
 
 @contextmanager
-def proxied_cluster(brokers: int, **properties: object) -> Iterator[ProxiedCluster]:
+def proxied_cluster(brokers: int, *, version: str = DEFAULT_VERSION, **properties: object) -> Iterator[ProxiedCluster]:
     """Start proxies and, behind them, brokers."""
     ports = dict(enumerate(free_ports(brokers, random.Random()), 1))
-    with Proxies(ports, random.Random(1)) as proxies, ProxiedCluster(proxies, **properties) as cluster:
+    with Proxies(ports, random.Random(1)) as proxies, ProxiedCluster(proxies, version=version, **properties) as cluster:
         yield cluster

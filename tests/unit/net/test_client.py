@@ -25,6 +25,7 @@ from aioproducer.errors import (
     KafkaError,
     ProducerClosedError,
     ProtocolError,
+    RebootstrapRequiredError,
     RequestTimedOutError,
     SaslAuthenticationFailedError,
     UnsupportedVersionError,
@@ -360,6 +361,54 @@ class Resolving:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loop, name)
+
+
+async def test_brokers_are_told_who_they_are_taken_for(broker: FakeBroker, other: FakeBroker) -> None:
+    """KIP-1242, once a broker of the cluster has said that it knows this version of ApiVersions."""
+    async with Client(broker) as client:
+        client.name_cluster("fake")
+        await client.bootstrap(client.soon())
+        client.know(broker, other)
+        await client.ready_connection(2, client.soon())
+    first, second = (each.requests[0] for each in (broker, other))
+    assert (first.version, first.decode().cluster_id, first.decode().node_id) == (4, None, -1)
+    assert (second.version, second.decode().cluster_id, second.decode().node_id) == (5, "fake", 2)
+
+
+@pytest.mark.parametrize(
+    ("values", "newest"),
+    [({"metadata_cluster_check_enable": False}, 5), ({"metadata_recovery_strategy": "none"}, 5), ({}, 4)],
+)
+async def test_no_broker_is_told_who_it_is(
+    broker: FakeBroker, other: FakeBroker, values: dict[str, object], newest: int
+) -> None:
+    """If a config turns it off, or the latest broker does not know this version of ApiVersions."""
+    for each in (broker, other):
+        each.ranges = {**each.ranges, ApiVersionsRequest.API_KEY: (0, newest)}
+    async with Client(broker, **values) as client:
+        await client.bootstrap(client.soon())
+        client.name_cluster("fake")
+        client.know(broker, other)
+        await client.ready_connection(2, client.soon())
+    assert [(each.version, each.decode().cluster_id) for each in other.requests] == [(4, None)]
+
+
+async def test_a_broker_that_is_another_one_is_not_connected(broker: FakeBroker, other: FakeBroker) -> None:
+    """The attempt fails and is repeated, as the name may lead to the right one later."""
+    refusal: ApiVersionsResponse | None = ApiVersionsResponse(error_code=129, api_keys=[])
+    other.on(ApiVersionsRequest, lambda _: refusal or other.api_versions())
+    async with Client(broker, reconnect_backoff_ms=1) as client:
+        await client.bootstrap(client.soon())
+        client.name_cluster("fake")
+        client.know(broker, other)
+        client.connect_soon(2)
+        await client.until(lambda: client.disconnects)
+        ((node_id, error),) = client.disconnects
+        assert (node_id, isinstance(error.__cause__, RebootstrapRequiredError), error.maybe_written) == (2, True, False)
+        assert str(error).endswith("is another broker, or not one of the cluster fake")
+        assert client.connection(1) is not None
+        refusal = None
+        assert (await client.ready_connection(2, client.soon())).node_id == 2
 
 
 async def test_the_bootstrap_connection_becomes_that_of_the_node_at_its_address(broker: FakeBroker) -> None:

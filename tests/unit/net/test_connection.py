@@ -154,7 +154,7 @@ async def test_the_first_request_is_api_versions_with_the_name_of_the_software(
     assert owner.closed == [None]
 
 
-@pytest.mark.parametrize(("listed", "second"), [((0, 2), 2), ((0, 9), 4), (None, 0)])
+@pytest.mark.parametrize(("listed", "second"), [((0, 2), 2), ((0, 9), 5), (None, 0)])
 async def test_a_broker_that_does_not_know_our_api_versions_is_asked_in_its_own(
     broker: FakeBroker, owner: Owner, listed: tuple[int, int] | None, second: int
 ) -> None:

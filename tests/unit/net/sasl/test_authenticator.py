@@ -130,7 +130,7 @@ def kinds(broker: FakeBroker) -> list[int]:
 async def test_a_login_comes_between_two_looks_at_the_versions(broker: FakeBroker) -> None:
     connection = await Client(broker).open()
     assert kinds(broker) == [VERSIONS, HANDSHAKE, AUTHENTICATE, VERSIONS]
-    assert [request.version for request in broker.requests] == [0, 1, 2, 4]
+    assert [request.version for request in broker.requests] == [0, 1, 2, 5]
     assert broker.requests[1].decode().mechanism == "PLAIN"
     assert broker.requests[2].decode().auth_bytes == TOKEN
     assert connection.can_send(connection._now_ms())
