@@ -108,6 +108,7 @@ def _listeners(keys: Path) -> dict[str, Listener]:
         "OAuthBearerValidatorCallbackHandler",
         "sasl.oauthbearer.jwks.endpoint.url": keys.as_uri(),
         "sasl.oauthbearer.expected.audience": AUDIENCE,
+        "sasl.oauthbearer.allow.unverified.issuer": True,  # else Kafka 4.4 needs to know the expected one
     }
     return {
         "SSL": Listener(protocol="SSL"),
