@@ -16,7 +16,8 @@ from aioproducer.errors import (
 )
 from aioproducer.message_text import host_port
 from aioproducer.net.connection import Connection, hung_up
-from aioproducer.net.dialer import Dialer, Limit
+from aioproducer.net.dialer import Dialer, Limit, Others
+from aioproducer.net.opening import NotAcceptedError
 from aioproducer.net.probe import login_wanted, wrong_tls
 from aioproducer.net.resolver import canonical_names
 from aioproducer.net.route import addresses_of
@@ -66,14 +67,21 @@ class Bootstrap:
         if self._config.bootstrap_resolve_timeout_ms:
             await self._until_a_name_is_known()
         refusal: AuthenticationError | None = None
-        for index, (host, port) in enumerate(await self._servers()):
-            try:
-                if (found := await self._try(host, port, -1 - index)) is not None:
-                    return found
-            except AuthenticationError as error:
-                if self._stops_at_refusal:
-                    raise
-                refusal = refusal or error
+        servers = [(*server, -1 - index) for index, server in enumerate(await self._servers())]
+        rounds: list[Others] = ["left", "done"] if len(servers) > 1 else ["none"]
+        for others in rounds:
+            slow = []
+            for server in servers:
+                try:
+                    if (found := await self._try(*server, others)) is not None:
+                        return found
+                except NotAcceptedError:
+                    slow.append(server)
+                except AuthenticationError as error:
+                    if self._stops_at_refusal:
+                        raise
+                    refusal = refusal or error
+            servers = slow
         if refusal is not None:
             raise refusal
         raise BootstrapError(self._failures) from (self._failures[-1][1] if self._failures else None)
@@ -96,13 +104,19 @@ class Bootstrap:
                 return bool(await addresses_of(self._config, self._loop, host, port))
         return False
 
-    async def _try(self, host: str, port: int, node_id: int) -> tuple[Connection, MetadataResponse] | None:
-        """One address; None if it can't be used, and ``_failures`` says why."""
+    async def _try(
+        self, host: str, port: int, node_id: int, others: Others
+    ) -> tuple[Connection, MetadataResponse] | None:
+        """One address; None if it can't be used, and ``_failures`` says why.
+
+        Raises:
+            NotAcceptedError: others are left, and this one may yet accept a connection.
+        """
         try:
             if self._left_ms(1) <= 0:
                 raise TimeoutError(f"no time was left of max_block_ms={self._config.max_block_ms} to try it")
-            return await self._ask(host, port, node_id)
-        except AuthenticationError:
+            return await self._ask(host, port, node_id, others)
+        except (AuthenticationError, NotAcceptedError):
             raise
         except (KafkaError, OSError) as error:
             await self._look_closer(host, port, error)
@@ -145,7 +159,7 @@ class Bootstrap:
                 canonical.update(((name, port), None) for name in names)
         return list(canonical)
 
-    async def _ask(self, host: str, port: int, node_id: int) -> tuple[Connection, MetadataResponse]:
+    async def _ask(self, host: str, port: int, node_id: int, others: Others) -> tuple[Connection, MetadataResponse]:
         connection = await self._dialer.dial(
             host,
             port,
@@ -153,6 +167,7 @@ class Bootstrap:
             limit=self._limit(),
             deadline_ms=self._deadline_ms,
             stops_at_refusal=self._stops_at_refusal,
+            others=others,
         )
         try:
             response = await self._metadata(connection)

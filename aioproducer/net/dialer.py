@@ -1,7 +1,10 @@
 """Makes connections: all addresses of a host in turn, each for a limited time.
 
-An address that failed where another one of its host accepted comes last from then on: where packets to it are dropped,
-as in a network without IPv6 to which a name has such an address, each new connection would wait for its time to pass.
+An address to which packets are dropped, such as that of a machine that is off, accepts no connection and refuses none
+either. So as long as there are others to try, each has only ACCEPT_MS for accepting the connection. Those that have not
+are tried again at the end, with the rest of their time.
+
+An address that failed where another one of its host accepted comes last from then on.
 """
 
 from __future__ import annotations
@@ -10,17 +13,24 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import AuthenticationError, ConnectionLostError, KafkaError
 from aioproducer.message_text import host_port
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.connection import Connection, not_written
-from aioproducer.net.opening import open_connection
+from aioproducer.net.opening import NotAcceptedError, open_connection
 from aioproducer.net.route import addresses_of
 from aioproducer.net.tls import Tls
 from aioproducer.patient_timer import PatientTimeout
+
+ACCEPT_MS = 1_500
+"""A broker that can be reached accepts at once. If a packet gets lost, the system sends it again after a second."""
+
+
+Others = Literal["none", "left", "done"]
+"""Whether there are other hosts that will do."""
 
 
 class Limit(NamedTuple):
@@ -72,6 +82,7 @@ class Dialer:
         deadline_ms: int | None = None,
         after: str | None = None,
         stops_at_refusal: bool = True,
+        others: Others = "none",
     ) -> Connection:
         """Resolve the host's name anew and return a connection to the first address that works.
 
@@ -81,7 +92,10 @@ class Dialer:
             after: the address of the last try; the one after it comes first, unless it is known to be dead.
             stops_at_refusal: whether no other address is tried after one that does not accept this client. It is the
                 same broker, unless the name stands for several.
+            others: if some are ``left``, no address gets more than ACCEPT_MS for accepting the connection. Once they
+                are ``done``, addresses have the rest of their time.
         Raises:
+            NotAcceptedError: others are left, and an address of this host may yet accept.
             AuthenticationError: the broker and this client do not accept each other, and no other address worked.
             ConnectionLostError: no address worked; it names each with its cause.
         """
@@ -89,19 +103,28 @@ class Dialer:
         refusal: AuthenticationError | None = None
         dead = self._dead.get((host, port), set())
         addresses = _rotated(await self._addresses(host, port, limit, deadline_ms), after)
-        for address in sorted(addresses, key=dead.__contains__):
-            try:
-                async with self._in_time(limit, deadline_ms):
-                    connection = await self._open(address, port, host, node_id)
-            except AuthenticationError as error:
-                if stops_at_refusal:
-                    raise
-                refusal = refusal or error
-            except (KafkaError, OSError) as error:
-                failures.append((address, error))
-            else:
-                self._note(host, port, (dead & set(addresses) | {failed for failed, _ in failures}) - {address})
-                return connection
+        addresses.sort(key=dead.__contains__)
+        for accept_ms, spent_ms in _rounds(limit, alone=len(addresses) == 1, others=others):
+            slow: list[tuple[str, Exception]] = []
+            for address in addresses:
+                try:
+                    async with self._in_time(limit, deadline_ms, spent_ms):
+                        connection = await self._open(address, port, host, node_id, accept_ms)
+                except AuthenticationError as error:
+                    if stops_at_refusal:
+                        raise
+                    refusal = refusal or error
+                except NotAcceptedError as error:
+                    slow.append((address, error))
+                except (KafkaError, OSError) as error:
+                    failures.append((address, error))
+                else:
+                    failed = {each for each, _ in failures + slow}
+                    self._note(host, port, (dead & set(addresses) | failed) - {address})
+                    return connection
+            addresses = [address for address, _ in slow]
+        if slow:
+            raise slow[-1][1]
         if refusal is not None:
             raise refusal
         self._note(host, port, set())  # nothing tells which is worth trying first
@@ -122,12 +145,12 @@ class Dialer:
             raise not_written(ConnectionLostError(message)) from error
 
     @asynccontextmanager
-    async def _in_time(self, limit: Limit, deadline_ms: int | None) -> AsyncIterator[None]:
-        """Bound the time of the body; the TimeoutError names the config."""
+    async def _in_time(self, limit: Limit, deadline_ms: int | None, spent_ms: int = 0) -> AsyncIterator[None]:
+        """Bound the time of the body, of whose limit a part may be spent; the TimeoutError names the config."""
         now_ms = self._loop.time() * 1000
-        until_ms, config = now_ms + limit.ms, limit.config
+        given_ms, until_ms, config = float(limit.ms), now_ms + limit.ms - spent_ms, limit.config
         if deadline_ms is not None and deadline_ms < until_ms:
-            until_ms, config = deadline_ms, "what was left of max_block_ms"
+            given_ms, until_ms, config = max(deadline_ms - now_ms, 0), deadline_ms, "what was left of max_block_ms"
         scope = PatientTimeout(self._loop, until_ms)
         try:
             async with scope:
@@ -135,9 +158,9 @@ class Dialer:
         except TimeoutError as error:
             if not scope.expired():
                 raise  # the system's own, e.g. of TCP
-            raise TimeoutError(f"not ready within {max(until_ms - now_ms, 0):.0f} ms ({config})") from error
+            raise TimeoutError(f"not ready within {given_ms:.0f} ms ({config})") from error
 
-    async def _open(self, address: str, port: int, host: str, node_id: int) -> Connection:
+    async def _open(self, address: str, port: int, host: str, node_id: int, accept_ms: int | None) -> Connection:
         return await open_connection(
             address,
             port,
@@ -152,7 +175,17 @@ class Dialer:
             authenticate=self._authenticate,
             metrics=self._metrics,
             cluster_id=self.cluster_id if node_id >= 0 else None,
+            accept_ms=accept_ms,
         )
+
+
+def _rounds(limit: Limit, *, alone: bool, others: Others) -> list[tuple[int | None, int]]:
+    """How long addresses have for accepting a connection in each round, and how much of their time is spent by then."""
+    hasty: tuple[int | None, int] = (ACCEPT_MS, 0)
+    patient: tuple[int | None, int] = (None, ACCEPT_MS)
+    if limit.ms <= ACCEPT_MS or (alone and others == "none"):
+        return [(None, 0)]
+    return {"left": [hasty], "none": [hasty, patient], "done": [patient]}[others]
 
 
 def _rotated(addresses: list[str], after: str | None) -> list[str]:

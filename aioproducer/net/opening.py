@@ -14,6 +14,7 @@ from aioproducer.errors import AuthenticationError, KafkaError
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.net.connection import Connection, abort, hung_up, ignore, not_written
 from aioproducer.net.route import open_stream
+from aioproducer.patient_timer import PatientTimeout
 
 if TYPE_CHECKING:
     from aioproducer.net.tls import Tls
@@ -31,6 +32,10 @@ Event Hubs; as that asks for a login, its versions are known before this could h
 """
 
 
+class NotAcceptedError(OSError):
+    """An address has not accepted a connection in the short time that it had while others were waiting; it may yet."""
+
+
 async def open_connection(
     address: str,
     port: int,
@@ -46,6 +51,7 @@ async def open_connection(
     authenticate: Callable[[Connection], Awaitable[None]] | None = None,
     metrics: ProducerMetrics | None = None,
     cluster_id: str | None = None,
+    accept_ms: int | None = None,
 ) -> Connection:
     """Connect, authenticate and learn the broker's API versions; the caller bounds the time.
 
@@ -59,8 +65,10 @@ async def open_connection(
         tls: None for a plaintext connection.
         authenticate: runs before the API versions are requested.
         metrics: counts requests, answers and logins.
+        accept_ms: how long the address has to accept the TCP connection; None sets no limit of its own.
         cluster_id: the broker refuses the connection unless it is this node of this cluster; None if anyone will do.
     Raises:
+        NotAcceptedError: ``accept_ms`` was over.
         OSError: there was no TCP connection, or it broke during the TLS handshake.
         AuthenticationError: from ``tls`` or ``authenticate``.
         KafkaError: the connection broke, or the broker refused ApiVersions.
@@ -70,7 +78,7 @@ async def open_connection(
     first_version = None
     while True:
         try:
-            reader, writer, transport = await _open_streams(config, address, port, tls, host or address)
+            reader, writer, transport = await _open_streams(config, address, port, tls, host or address, accept_ms)
         except AuthenticationError:
             metrics.record_login_failed(int(loop.time() * 1000))
             raise
@@ -109,12 +117,19 @@ async def open_connection(
 
 
 async def _open_streams(
-    config: ProducerConfig, address: str, port: int, tls: Tls | None, host: str
+    config: ProducerConfig, address: str, port: int, tls: Tls | None, host: str, accept_ms: int | None
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, asyncio.WriteTransport]:
     """The streams, with TLS unless ``tls`` is None, and the socket's own transport."""
     # First, as files may have to be read: the handshake has to begin before anything can be received.
     context = await tls.context() if tls is not None else None
-    reader, writer = await open_stream(config, address, port, limit=READ_BUFFER_BYTES)
+    scope = PatientTimeout(asyncio.get_running_loop(), None if accept_ms is None else _now_ms() + accept_ms)
+    try:
+        async with scope:
+            reader, writer = await open_stream(config, address, port, limit=READ_BUFFER_BYTES)
+    except TimeoutError as error:
+        if scope.expired():
+            raise NotAcceptedError(f"no connection within {accept_ms} ms") from error
+        raise
     transport = writer.transport
     try:
         _set_socket_options(writer.get_extra_info("socket"), config)
@@ -124,6 +139,10 @@ async def _open_streams(
         abort(writer, transport)
         raise
     return reader, writer, transport
+
+
+def _now_ms() -> int:
+    return int(asyncio.get_running_loop().time() * 1000)
 
 
 def _set_socket_options(sock: socket.socket | None, config: ProducerConfig) -> None:

@@ -33,10 +33,12 @@ from aioproducer.errors import (
 from aioproducer.log_limit import WARN_EVERY_MS, LogLimit
 from aioproducer.metrics import ProducerMetrics
 from aioproducer.net import client as client_module
+from aioproducer.net import dialer, opening
 from aioproducer.net import node as node_module
 from aioproducer.net import nodes as nodes_module
 from aioproducer.net.client import NetworkClient
 from aioproducer.net.connection import Connection
+from aioproducer.net.route import Streams, open_stream
 from aioproducer.protocol.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
@@ -684,6 +686,65 @@ def addresses_tried(client: Client) -> list[str]:
 
     client._dialer._open = note  # type: ignore[assignment, method-assign]
     return tried
+
+
+OFF = "127.9.9.9"
+
+
+class Ignoring:
+    """A network that drops the packets of so many attempts to connect to an address; all lead to this machine."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, ignored: dict[str, int]) -> None:
+        self.ignored = ignored
+        self.tried: list[str] = []
+        monkeypatch.setattr(opening, "open_stream", self._open_stream)
+        monkeypatch.setattr(dialer, "ACCEPT_MS", 20)
+
+    async def _open_stream(self, config: ProducerConfig, address: str, port: int, *, limit: int) -> Streams:
+        self.tried.append(address)
+        if self.ignored.get(address, 0):
+            self.ignored[address] -= 1
+            await asyncio.Event().wait()
+        return await open_stream(config, "127.0.0.1", port, limit=limit)
+
+
+async def test_bootstrap_tries_the_others_while_a_machine_is_off(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If there is no other that will do, it is tried again: perhaps only a packet was lost."""
+    for other_port, tried in (broker.port, [OFF, "127.0.0.1"]), (closed_port(), [OFF, "127.0.0.1", OFF]):
+        network = Ignoring(monkeypatch, {OFF: 1})
+        async with Client(f"{OFF}:{broker.port}", f"127.0.0.1:{other_port}") as client:
+            assert (await client.bootstrap(client.soon())).brokers
+        assert network.tried == tried
+
+
+@pytest.mark.parametrize(("limit_ms", "attempts"), [(60, 2), (10, 1)])
+async def test_machines_that_are_off_have_their_whole_time(
+    monkeypatch: pytest.MonkeyPatch, limit_ms: int, attempts: int
+) -> None:
+    network = Ignoring(monkeypatch, {OFF: 9, "127.8.8.8": 9})
+    servers = [f"{OFF}:1", "127.8.8.8:1"]
+    async with Client(*servers, socket_connection_setup_timeout_ms=limit_ms) as client:
+        with pytest.raises(BootstrapError) as caught:
+            await client.bootstrap(client.soon())
+    assert network.tried == [OFF, "127.8.8.8"] * attempts
+    assert str(caught.value).count(f"not ready within {limit_ms} ms (socket_connection_setup_timeout_ms)") == 2
+
+
+@pytest.mark.parametrize(("ignored", "tried"), [(1, [OFF, "127.0.0.1"]), (0, [OFF])])
+async def test_the_next_address_of_a_name_is_tried_while_a_machine_is_off(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, ignored: int, tried: list[str]
+) -> None:
+    async def getaddrinfo(host: str, port: int, **_: Any) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in (OFF, "127.0.0.1")]
+
+    network = Ignoring(monkeypatch, {OFF: ignored})
+    async with Client() as client:
+        client._dialer._loop = Resolving(client._loop, getaddrinfo)  # type: ignore[assignment]
+        client.set_brokers({1: Broker(1, "kafka.example", broker.port)})
+        await client.ready_connection(1, client.soon())
+    assert network.tried == tried
 
 
 async def test_the_next_attempt_begins_with_the_next_address(broker: FakeBroker) -> None:
