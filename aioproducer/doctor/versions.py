@@ -15,8 +15,8 @@ from aioproducer.protocol.api_versions import ApiVersionsResponse
 PRODUCE, METADATA, INIT_PRODUCER_ID, END_TXN, DESCRIBE_TRANSACTIONS, TELEMETRY = 0, 3, 22, 26, 65, 71
 
 _BY_METADATA_VERSION = (
-    (31, "4.4 or newer"), (30, "4.3"), (28, "4.2"), (26, "4.1"), (22, "4.0"), (21, "3.9"), (20, "3.8"), (15, "3.7"),
-    (12, "3.6"), (9, "3.5"), (8, "3.4"), (4, "3.3"), (3, "3.2"), (2, "3.1"), (1, "3.0"),
+    (34, "4.5 or newer"), (31, "4.4"), (30, "4.3"), (28, "4.2"), (26, "4.1"), (22, "4.0"), (21, "3.9"), (20, "3.8"),
+    (15, "3.7"), (12, "3.6"), (9, "3.5"), (8, "3.4"), (4, "3.3"), (3, "3.2"), (2, "3.1"), (1, "3.0"),
 )  # fmt: skip
 """The lowest ``metadata.version`` level of each release."""
 

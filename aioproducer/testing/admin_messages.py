@@ -1,4 +1,4 @@
-"""The messages of the admin client, in versions common to brokers from 2.8 to 4.3."""
+"""The messages of the admin client, in versions common to brokers from 2.8 to 4.4."""
 
 from __future__ import annotations
 

@@ -28,7 +28,17 @@ def told(ranges: dict[int, int], metadata_version: int = 0, transaction_version:
 
 @pytest.mark.parametrize(
     ("level", "release"),
-    [(30, "4.3"), (29, "4.2"), (25, "4.0"), (21, "3.9"), (19, "3.7"), (7, "3.3"), (1, "3.0"), (99, "4.4 or newer")],
+    [
+        (99, "4.5 or newer"),
+        (33, "4.4"),
+        (30, "4.3"),
+        (29, "4.2"),
+        (25, "4.0"),
+        (21, "3.9"),
+        (19, "3.7"),
+        (7, "3.3"),
+        (1, "3.0"),
+    ],
 )
 def test_the_newest_metadata_version_tells_the_release(level: int, release: str) -> None:
     assert versions.kafka_version(told({0: 11}, level)) == release
