@@ -20,7 +20,6 @@ from aioproducer.net.dialer import Dialer, Limit, Others
 from aioproducer.net.opening import NotAcceptedError
 from aioproducer.net.probe import login_wanted, wrong_tls
 from aioproducer.net.resolver import canonical_names
-from aioproducer.net.route import addresses_of
 from aioproducer.patient_timer import PatientTimeout
 from aioproducer.protocol.metadata import MetadataRequest, MetadataResponse
 
@@ -89,20 +88,31 @@ class Bootstrap:
     async def _until_a_name_is_known(self) -> None:
         """Look the names up again and again until one is known, or ``bootstrap_resolve_timeout_ms`` is over (KIP-909).
 
-        No error here: the pass that follows says which names can't be resolved.
+        Raises:
+            BootstrapError: no time is left to try the addresses.
         """
+        unknown: list[tuple[str, BaseException]] = []
         with suppress(TimeoutError):
             async with asyncio.timeout(self._left_ms(self._config.bootstrap_resolve_timeout_ms) / 1000):
                 while True:
-                    if await self._some_name_is_known():
+                    unknown = await self._unknown_names()
+                    if not unknown:
                         return
                     await asyncio.sleep(LOOK_UP_AGAIN_MS / 1000)
+        if unknown and self._left_ms(1) <= 0:
+            raise BootstrapError(unknown) from unknown[-1][1]
 
-    async def _some_name_is_known(self) -> bool:
+    async def _unknown_names(self) -> list[tuple[str, BaseException]]:
+        """The hosts that can't be resolved, with the reason; none if one of them can."""
+        unknown: list[tuple[str, BaseException]] = []
         for host, port in self._config.bootstrap_servers:
-            with suppress(OSError):
-                return bool(await addresses_of(self._config, self._loop, host, port))
-        return False
+            try:
+                await self._dialer.addresses(host, port, self._limit(), self._deadline_ms)
+            except KafkaError as error:
+                unknown.append((host_port(host, port), error))
+            else:
+                return []
+        return unknown
 
     async def _try(
         self, host: str, port: int, node_id: int, others: Others

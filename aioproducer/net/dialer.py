@@ -102,7 +102,7 @@ class Dialer:
         failures: list[tuple[str, Exception]] = []
         refusal: AuthenticationError | None = None
         dead = self._dead.get((host, port), set())
-        addresses = _rotated(await self._addresses(host, port, limit, deadline_ms), after)
+        addresses = _rotated(await self.addresses(host, port, limit, deadline_ms), after)
         addresses.sort(key=dead.__contains__)
         for accept_ms, spent_ms in _rounds(limit, alone=len(addresses) == 1, others=others):
             slow: list[tuple[str, Exception]] = []
@@ -136,7 +136,12 @@ class Dialer:
         else:
             self._dead.pop((host, port), None)
 
-    async def _addresses(self, host: str, port: int, limit: Limit, deadline_ms: int | None) -> list[str]:
+    async def addresses(self, host: str, port: int, limit: Limit, deadline_ms: int | None) -> list[str]:
+        """The addresses of a host.
+
+        Raises:
+            ConnectionLostError: its name can't be resolved in time.
+        """
         try:
             async with self._in_time(limit, deadline_ms):
                 return await addresses_of(self._config, self._loop, host, port)

@@ -265,14 +265,14 @@ async def test_bootstrap_waits_until_a_name_is_known(broker: FakeBroker, unknown
     assert lookups.count("late.example") == unknown_lookups + 2  # the last to connect
 
 
-@pytest.mark.parametrize(("limit_ms", "left_ms"), [(1, 60_000), (60_000, 1), (0, 60_000)])
+@pytest.mark.parametrize(("limit_ms", "left_ms"), [(1, 60_000), (60_000, 50), (0, 60_000)])
 async def test_bootstrap_does_not_wait_longer_for_a_name(limit_ms: int, left_ms: int) -> None:
     async def getaddrinfo(host: str, port: int, **_: Any) -> list[Any]:
         raise socket.gaierror(socket.EAI_AGAIN, "not yet")
 
     async with Client("never.example:9092", bootstrap_resolve_timeout_ms=limit_ms) as client:
         client._loop = client._dialer._loop = Resolving(client._loop, getaddrinfo)  # type: ignore[assignment]
-        with pytest.raises(BootstrapError, match=r"never\.example:9092: "):
+        with pytest.raises(BootstrapError, match=r"never\.example can't be resolved"):
             await client.bootstrap(client.soon(left_ms))
 
 
