@@ -48,6 +48,17 @@ def test_sticks_to_a_partition() -> None:
     ) == [4] + [8] * 7
 
 
+def test_the_batch_that_is_left_does_not_linger() -> None:
+    """No record without a key comes to it any more, so that waiting would only delay its records."""
+    accumulator = make_accumulator(batch_size=1000, sticky_size=1000, linger_ms=1000)
+    topic = add_topic(accumulator, leaders=[1] * 10)
+    for _ in range(8):
+        put(accumulator, topic, bytes(100), partition=-1)
+    assert not drain(accumulator)
+    put(accumulator, topic, bytes(100), partition=-1)
+    assert [batch.record_count for batch in drain(accumulator)] == [8]
+
+
 def test_sticky_is_uniform() -> None:
     """Over many batches every partition gets its share, even at full speed."""
     accumulator = make_accumulator(batch_size=200, sticky_size=200)
