@@ -54,9 +54,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from aioproducer.error_codes import FLAGS, Code
+
+if TYPE_CHECKING:
+    from aioproducer.records import BatchResult
 
 MAX_GROUPED_ERRORS = 100
 """The most errors in one DeliveryErrors; further ones are only counted."""
@@ -420,11 +423,11 @@ class SendManyError(DeliveryErrors):
         self, message: str, errors: Sequence[Exception], *, record_count: int | None = None, result: Any = None
     ) -> None:
         super().__init__(message, errors, record_count=record_count)
-        self.result = result
+        self.result: BatchResult = result
 
     @classmethod
     def of_result(
-        cls, call: str, result: Any, failures: Sequence[tuple[KafkaError, int]], stopped_by: Exception | None
+        cls, call: str, result: BatchResult, failures: Sequence[tuple[KafkaError, int]], stopped_by: Exception | None
     ) -> Self:
         """Group what went wrong in one call.
 

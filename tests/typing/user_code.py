@@ -80,7 +80,8 @@ async def in_bulk(producer: Producer) -> None:
         await producer.flush(timeout=1)
         await producer.ready()
     except SendManyError as failures:
-        print(failures.result)
+        assert_type(failures.result, BatchResult)
+        print(failures.result.ackd)  # type: ignore[attr-defined]
     except DeliveryErrors as group:
         print(group.record_count, group.exceptions)
 
