@@ -388,3 +388,17 @@ async def test_split_failures_are_counted_once(books: Books) -> None:
         books.fail(piece, str(number))
     assert books.flush() == [(str(number), piece.record_count) for number, piece in enumerate(pieces)]
     assert books.ledger.unobserved_count == 8
+
+
+async def test_flush_covers_pieces_as_it_covers_their_batch(books: Books) -> None:
+    """A flush from before a batch reports no failures of its pieces; one from after it does."""
+    early, covered = books.ledger.start_flush(), books.accumulator.last_serial
+    batch, deliveries = books.batch(8)
+    late = books.ledger.start_flush()
+    pieces = split(books.accumulator, batch)
+    drain_all(books.accumulator)
+    del deliveries[::2]
+    for piece in pieces:
+        books.fail(piece)
+    assert books.end_flush(early, covered) == []
+    assert books.end_flush(late) == [("no", piece.record_count) for piece in pieces]
