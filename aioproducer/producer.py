@@ -326,6 +326,8 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
                 case.
         Raises:
             SendManyError: not everything was delivered; ``result`` is the BatchResult, the cause what stopped the call.
+            TransactionStateError, TransactionAbortedError: as for ``submit``; no record was taken.
+            SerializationError: the topic is not a str.
             NotStartedError, ProducerClosedError, WrongLoopError: called too early, too late or from elsewhere.
             TypeError: ``records`` is not an iterable, is itself a value, or is a mapping, whose keys alone would go.
         """
@@ -394,9 +396,10 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
             raise_on_error: as for ``send_many``.
         Raises:
             SendManyError: as for ``send_many``; errors number the rows from 0, over all batches of a stream.
+            TransactionStateError, TransactionAbortedError: as for ``send_many``.
             NotStartedError, ProducerClosedError, WrongLoopError: as for ``send_many``.
-            SerializationError: the value column is missing, or a column has an unsuitable type; nothing was sent.
-                Columns of other names are ignored.
+            SerializationError: the topic is neither a str nor None, the value column is missing, or a column has an
+                unsuitable type; nothing was sent. Columns of other names are ignored.
             TypeError: ``data`` has no such interface, or no columns.
         Source: the Arrow PyCapsule interface.
         """
