@@ -404,6 +404,16 @@ def test_a_batch_without_memory_to_grow_goes_if_nothing_is_under_way() -> None:
     assert accumulator.ready(NOW)[0] == [1]
 
 
+def test_a_batch_that_gets_no_memory_at_all_is_none() -> None:
+    """It was never queued, so that closing it would count one that is open for closed, and leave it to linger."""
+    accumulator = make_accumulator(linger_ms=1000, batch_size=65536, buffer_memory=40_000)
+    topic = add_topic(accumulator, leaders=[1, 1])
+    put(accumulator, topic, bytes(4000), partition=0, now_ms=NOW)
+    assert accumulator.append(topic, 1, None, bytes(38_000), None, NOW, NOW) is None
+    accumulator.close_all()
+    assert [batch.partition for batch in drain(accumulator, now_ms=NOW)] == [0]
+
+
 def test_memory_short_waits_no_longer_than_a_moment() -> None:
     """Batches in flight may be at a broker that hangs: the others get their batches nevertheless."""
     accumulator = make_accumulator(linger_ms=10_000)
@@ -535,6 +545,30 @@ def test_wakes_once_until_ready() -> None:
     accumulator.ready(0)
     assert accumulator.ready(1_000)[0] == [1]
     assert wakes.count == 2, "lingers end while it is looking"
+
+
+def test_wakes_for_the_first_that_lingers_after_one_that_lingered_too_long() -> None:
+    """A batch that was past its linger when it closed did not count as lingering any more."""
+    accumulator, topic = behind_another()
+    drain(accumulator, now_ms=60)
+    (second,) = drain(accumulator, now_ms=60)
+    assert second.record_count == 1
+    accumulator.ready(60)
+    wakes = Wakes(accumulator)
+    put(accumulator, topic, b"third", now_ms=60)
+    assert wakes.count == 1
+
+
+def test_linger_ends_behind_a_batch_that_ended_unseen() -> None:
+    """The oldest batch may be closed, sent and acknowledged before the sender looks at lingers again."""
+    accumulator = make_accumulator(linger_ms=5)
+    topic = add_topic(accumulator)
+    put(accumulator, topic)
+    (first,) = drain_all(accumulator)
+    put(accumulator, topic)
+    end(accumulator, first)
+    assert accumulator.ready(0)[1] == 5
+    assert accumulator.ready(5)[0] == [1]
 
 
 def test_wakes_for_send() -> None:

@@ -525,3 +525,13 @@ def test_a_topic_that_is_made_again_has_another_limit() -> None:
     refuse(accumulator, topic, 100)
     accumulator.update_topic("orders", bytes(16), [(1, 1)])
     assert min(sizes(accumulator, topic)) > 16_000
+
+
+def test_a_topic_that_is_made_again_has_no_limit_that_stood() -> None:
+    """Its first refusal is answered by half of what was refused, whatever the former topic took."""
+    accumulator = make_accumulator()
+    topic = add_topic(accumulator)
+    refuse(accumulator, topic, 60)
+    sizes(accumulator, topic, now_ms=NOW + KEPT_MS)
+    accumulator.update_topic("orders", bytes(16), [(1, 1)])
+    assert refuse(accumulator, topic, 50, now_ms=NOW + KEPT_MS) == topic.batch_limit

@@ -286,6 +286,31 @@ async def test_flushes_side_by_side_all_report(books: Books) -> None:
     assert deliveries
 
 
+async def test_a_flush_that_starts_and_ends_during_another(books: Books) -> None:
+    """It reports nothing that was reported before it started, although the other one has yet to."""
+    batch, deliveries = books.batch(2)
+    first, longest = books.ledger.start_flush(), books.ledger.start_flush()
+    books.fail(batch)
+    assert books.end_flush(first) == [("no", 2)]
+    assert books.flush() == []
+    assert books.end_flush(longest) == [("no", 2)]
+    assert deliveries
+
+
+async def test_batches_that_fail_for_one_reason_at_different_times(books: Books) -> None:
+    """A reason that a flush has reported is reported again for batches that failed since."""
+    error = KafkaError("no")
+    (first, before), (second, after) = books.batch(1), books.batch(2)
+    one, longest = books.ledger.start_flush(), books.ledger.start_flush()
+    del before[:], after[:]
+    first.fail(error)
+    assert books.end_flush(one) == [("no", 1)]
+    later = books.ledger.start_flush()
+    second.fail(error)
+    assert books.end_flush(later) == [("no", 2)]
+    assert books.end_flush(longest) == [("no", 3)]
+
+
 async def test_flush_that_started_before_an_unrelated_one_ended(books: Books) -> None:
     """Each of a chain of overlapping flushes reports what the previous one reported while it ran, and no more."""
     batch, deliveries = books.batch(1)
