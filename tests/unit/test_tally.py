@@ -182,6 +182,28 @@ def test_a_failed_batch_names_rows() -> None:
     assert delivery.done()
 
 
+def test_rows_that_follow_each_other_in_a_batch_but_not_in_the_call() -> None:
+    """Those between them went to another partition, or were refused."""
+    accumulator, tally = make_accumulator(), Tally("orders")
+    books = add_topic(accumulator, leaders=[1, 1])
+    for partition in 0, 1, 0, None, 0, 0, 1:
+        if partition is None:
+            tally.refuse(KafkaError("bad"))
+        else:
+            count_in(put(accumulator, books, partition=partition), tally)
+    for batch in drain_all(accumulator):
+        if batch.partition == 0:
+            batch.fail(KafkaError("no"), None, True)
+            accumulator.release(batch)
+        else:
+            end(accumulator, batch, offset=7)
+    result = tally.result()
+    assert [(row, str(error)) for row, error in result.errors] == [
+        (0, "no"), (2, "no"), (3, "bad"), (4, "no"), (5, "no"),
+    ]  # fmt: skip
+    assert result.offsets == {1: [(7, 8)]}
+
+
 def test_what_the_program_brought_about_is_not_reported_after_the_call_was_given_up() -> None:
     """Whether the batch fails before or after: an abort is no news for who asked for it."""
     accumulator, before, after = make_accumulator(), Tally("orders"), Tally("orders")
