@@ -435,6 +435,18 @@ def test_gap_not_closed_by_an_earlier_acknowledgement(one: Partition, sequences:
     assert number(one.send()) == (PID, 0, 30)
 
 
+def test_the_last_of_several_gaps_has_to_be_closed(one: Partition, sequences: TransactionManager) -> None:
+    """Batches may fail in any order; an acknowledgement says nothing about those behind its batch."""
+    first, second, third, fourth = (one.send() for _ in range(4))
+    one.fail_in_doubt(third)
+    one.fail_in_doubt(first)
+    one.ack(second)
+    assert sequences.has_gap
+    assert not one.may_send(one.batch())
+    one.ack(fourth)
+    assert number(one.send()) == (PID, 0, 40)
+
+
 def test_batch_in_doubt_holds_up_the_bump(one: Partition, sequences: TransactionManager) -> None:
     """A batch in doubt keeps its sequence and is resolved first: renumbered, it could be written twice."""
     first, second = one.send(), one.send()
