@@ -592,6 +592,20 @@ def test_a_batch_that_ended_in_doubt_before_says_nothing(one: Partition, sequenc
     assert sequences.cures(second)
 
 
+@pytest.mark.parametrize("is_another", [True, False])
+def test_what_ended_in_doubt_says_nothing_of_another_topic(
+    one: Partition, sequences: TransactionManager, is_another: bool
+) -> None:
+    first, second = one.send(), one.send()
+    one.lose(first)
+    one.fail_in_doubt(second)
+    if is_another:
+        one.accumulator.update_topic("orders", bytes(16), [(1, 0)])
+    one.out_of_order(one.send(first, now_ms=5_000), 5_000)
+    one.send(first, now_ms=5_000 + LATE_COPY_MS)
+    assert sequences.cures(first) == is_another
+
+
 def test_none_is_ruled_out_while_one_is_on_its_way(one: Partition, sequences: TransactionManager) -> None:
     """Not even one that was sent for the first time, to a former leader that has not answered."""
     first, second, third = (one.send() for _ in range(3))
