@@ -68,7 +68,7 @@ def test_random_bytes_never_do_worse_than_break_the_stream() -> None:
 
 class TestApiVersions:
     def test_ranges_and_features(self) -> None:
-        answer = ask(Session(model(), 1), HELLO)
+        answer = ask(Session(model(), 1), HELLO, 4)
         ranges = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
         assert ranges[0] == (0, 13)
         assert ("transaction.version", 2) in [(one.name, one.max_version_level) for one in answer.finalized_features]
@@ -81,7 +81,7 @@ class TestApiVersions:
         assert [("transaction.version" in one) for one in names] == [False, True]
 
     def test_an_older_transaction_version(self) -> None:
-        answer = ask(Session(model(transaction_version=1), 1), HELLO)
+        answer = ask(Session(model(transaction_version=1), 1), HELLO, 4)
         assert ("transaction.version", 1) in [(one.name, one.max_version_level) for one in answer.finalized_features]
 
     def test_an_unknown_version_is_answered_in_version_0(self) -> None:
@@ -95,7 +95,7 @@ class TestApiVersions:
 
     def test_software_names_have_a_form(self) -> None:
         bad = ApiVersionsRequest(client_software_name="-x", client_software_version="1")
-        assert ask(Session(model(), 1), bad).error_code == 42
+        assert ask(Session(model(), 1), bad, 4).error_code == 42
 
 
 def topics_of(*names: str, **options: bool) -> MetadataRequest:
