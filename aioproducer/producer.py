@@ -132,7 +132,10 @@ class Producer(SlowAdmission[Key_contra, Value_contra]):
     # --- starting and ending ------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Connect to the cluster; at most ``max_block_ms``. Each bootstrap server is tried once, in the given order.
+        """Connect to the cluster; at most ``max_block_ms``.
+
+        Each bootstrap server is tried once, in the given order; one that has not accepted the connection after 1.5 s
+        gets the rest of its time after the others.
 
         With a ``transactional_id``, it also fences older producers of that id, and ends what they left open.
 

@@ -21,7 +21,8 @@ from aioproducer import (
     start_count,
 )
 from aioproducer.config import batching
-from aioproducer.net import client, node, nodes
+from aioproducer.integrations.schema_registry import http_limits
+from aioproducer.net import client, dialer, node, nodes
 from aioproducer.net.sasl import scram, token_cache
 from aioproducer.spark import exactly_once
 from aioproducer.telemetry import client_telemetry
@@ -61,6 +62,8 @@ NUMBERS: list[tuple[str, str, object, object]] = [
     ("guarantees.md", "what waits gets 0.1 s more, once", patient_timer.LATE_MS, 100),
     ("guarantees.md", "more than a second after it first refused the repeated batch", manager.LATE_COPY_MS, 1_000),
     ("guarantees.md", "after a second, the producer asks another broker", nodes.SLOW_MS, 1_000),
+    ("guarantees.md", "that does not accept the connection within 1.5 s gets", dialer.ACCEPT_MS, 1_500),
+    ("serialization.md", "An answer of more than 10 MiB is refused", http_limits.MAX_ANSWER_BYTES, 10 << 20),
     ("architecture.md", "waits for the last one, for at most a second", client.LAST_ANSWERS_MS, 1_000),
     ("architecture.md", "A broker that has been sent 1 MB in a turn", sender.WRITTEN_A_TURN, 1_000_000),
     (
