@@ -540,7 +540,7 @@ class TestInitProducerId:
 
 class TestApiVersions:
     def test_ranges(self, broker: RawConnection, fake: FakeCluster) -> None:
-        answer = broker.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"))
+        answer = broker.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 4)
         theirs = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
         with RawConnection(fake.address_of(1)) as other:
             ours = {

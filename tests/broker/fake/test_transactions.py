@@ -844,7 +844,7 @@ class TestOlderKafka:
         return name
 
     def test_what_it_speaks(self, broker: RawConnection) -> None:
-        answer = broker.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"))
+        answer = broker.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 4)
         ranges = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
         assert ranges.items() >= dict(kafka_version("3.9").ranges).items()
         assert "transaction.version" not in {one.name for one in answer.finalized_features}
