@@ -1,8 +1,7 @@
 """Records from one topic to another, each exactly once, however often this program is killed and restarted.
 
 INSTANCE=1 BOOTSTRAP_SERVERS=host:port python examples/consume_transform_produce.py SOURCE TARGET [GROUP]
-Start several, each with its own INSTANCE. TARGET has as many partitions as SOURCE, and each keeps its order.
-"""
+Start several, each with its own INSTANCE. TARGET has as many partitions as SOURCE, and each keeps its order."""
 
 import asyncio
 import os
