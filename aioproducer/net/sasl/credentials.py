@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from aioproducer.bare_errors import raises_bare
 from aioproducer.config.producer_config import ProducerConfig
 from aioproducer.errors import AuthenticationError
 from aioproducer.net.sasl.provider import provided
@@ -36,25 +37,16 @@ class Credentials:
         return _checked(await provided(PROVIDER, provider))
 
 
+@raises_bare(AuthenticationError)
 def _checked(answer: Any) -> tuple[str, str]:
     """No part of it is shown, as it may hold the password in the wrong place."""
-    problem = _problem(answer)
-    if problem is not None:
-        del answer  # the error would keep it, with this frame
-        raise AuthenticationError(f"{PROVIDER} {problem}")
-    user, password = map(str.__str__, answer)  # a str that hides itself would be formatted as what it shows
-    return user, password
-
-
-def _problem(answer: Any) -> str | None:
-    """What is wrong with it; None if nothing is."""
     if not isinstance(answer, (tuple, list)) or not all(isinstance(part, str) for part in answer) or len(answer) != 2:
-        return "has to return a user name and a password, two str"
-    user, password = map(str.__str__, answer)
+        raise AuthenticationError(f"{PROVIDER} has to return a user name and a password, two str")
+    user, password = map(str.__str__, answer)  # a str that hides itself would be formatted as what it shows
     if not user or not password:
-        return f"returned an empty {'password' if user else 'user name'}"
+        raise AuthenticationError(f"{PROVIDER} returned an empty {'password' if user else 'user name'}")
     try:
         (user + password).encode()
-    except UnicodeEncodeError:
-        return "returned characters that have no UTF-8"
-    return None
+    except UnicodeEncodeError:  # which shows them
+        raise AuthenticationError(f"{PROVIDER} returned characters that have no UTF-8") from None
+    return user, password
