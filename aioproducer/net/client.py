@@ -411,10 +411,6 @@ class NetworkClient:
         Source: KIP-1242.
         """
         self._cluster_id = cluster_id
-        self._tell_dialer()
-
-    def _tell_dialer(self) -> None:
-        self._dialer.cluster_id = self._cluster_id if self._brokers_check else None
 
     # --- connections come and go --------------------------------------------------------------------------------------
 
@@ -443,7 +439,12 @@ class NetworkClient:
             node.attempted(task, self._now_ms())
         try:
             connection = await self._dialer.dial(
-                node.host, node.port, node_id=node.node_id, limit=Limit(node.limit_ms()), after=node.last_address
+                node.host,
+                node.port,
+                node_id=node.node_id,
+                limit=Limit(node.limit_ms()),
+                after=node.last_address,
+                cluster_id=self._cluster_id if self._brokers_check else None,
             )
         except KafkaError as error:
             if node.task is not asyncio.current_task():
@@ -470,7 +471,6 @@ class NetworkClient:
     def _register(self, connection: Connection) -> None:
         self._features.take(connection.api_versions)
         self._brokers_check = self._checks and connection.knows_who_it_is
-        self._tell_dialer()
         self._open[connection] = self._alive[connection] = None
         self._metrics.record_connection_opened(self._now_ms())
         connection.add_ended_callback(lambda: self._alive.pop(connection, None))

@@ -67,8 +67,6 @@ class Dialer:
         self._tls = tls
         self._authenticate = authenticate
         self._metrics = metrics
-        self.cluster_id: str | None = None
-        """The cluster of the brokers, if they are to refuse connections that are meant for others (KIP-1242)."""
         self._dead: dict[tuple[str, int], set[str]] = {}
         """By host and port: its addresses that failed where another one accepted."""
 
@@ -83,6 +81,7 @@ class Dialer:
         after: str | None = None,
         stops_at_refusal: bool = True,
         others: Others = "none",
+        cluster_id: str | None = None,
     ) -> Connection:
         """Resolve the host's name anew and return a connection to the first address that works.
 
@@ -94,6 +93,7 @@ class Dialer:
                 same broker, unless the name stands for several.
             others: if some are ``left``, no address gets more than ACCEPT_MS for accepting the connection. Once they
                 are ``done``, addresses have the rest of their time.
+            cluster_id: as for ``open_connection``.
         Raises:
             NotAcceptedError: others are left, and an address of this host may yet accept.
             AuthenticationError: the broker and this client do not accept each other, and no other address worked.
@@ -109,7 +109,7 @@ class Dialer:
             for address in addresses:
                 try:
                     async with self._in_time(limit, deadline_ms, spent_ms):
-                        connection = await self._open(address, port, host, node_id, accept_ms)
+                        connection = await self._open(address, port, host, node_id, accept_ms, cluster_id)
                 except AuthenticationError as error:
                     if stops_at_refusal:
                         raise
@@ -165,7 +165,9 @@ class Dialer:
                 raise  # the system's own, e.g. of TCP
             raise TimeoutError(f"not ready within {given_ms:.0f} ms ({config})") from error
 
-    async def _open(self, address: str, port: int, host: str, node_id: int, accept_ms: int | None) -> Connection:
+    async def _open(
+        self, address: str, port: int, host: str, node_id: int, accept_ms: int | None, cluster_id: str | None
+    ) -> Connection:
         return await open_connection(
             address,
             port,
@@ -179,7 +181,7 @@ class Dialer:
             tls=self._tls,
             authenticate=self._authenticate,
             metrics=self._metrics,
-            cluster_id=self.cluster_id if node_id >= 0 else None,
+            cluster_id=cluster_id,
             accept_ms=accept_ms,
         )
 
