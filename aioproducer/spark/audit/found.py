@@ -76,11 +76,10 @@ def compared(
         since_ms, until_ms: records outside these times are not counted, but their numbers are used: if a clock was set
             back, they lie between those of counted records.
     """
-    rows = _rows(
-        records, RECORD, first="sequence", last="sequence", first_ms="time_ms", last_ms="time_ms", high="sequence"
-    )
+    numbers = {"first": "sequence", "last": "sequence", "high": "sequence"}
+    rows = as_rows(ROW, records, RECORD, **numbers, first_ms="time_ms", last_ms="time_ms")
     if known is not None:
-        rows = rows.unionByName(_rows(known.islands, ISLAND)).unionByName(_rows(known.highs, HIGH))
+        rows = rows.unionByName(as_rows(ROW, known.islands, ISLAND)).unionByName(as_rows(ROW, known.highs, HIGH))
     one = Window.partitionBy("producer", "topic")
     by_number = one.orderBy("first", "kind", "first_ms", "attempt", "partition", "offset")
     by_offset = Window.partitionBy("producer", "topic", "attempt", "partition").orderBy("offset")
@@ -147,12 +146,13 @@ def bucket(second: Column, length_s: int) -> Column:
     return (F.floor(second / length_s) * length_s).cast("bigint")
 
 
-def _rows(frame: DataFrame, kind: int, **sources: str) -> DataFrame:
-    """The columns of ROW: from the column of the same name or the one given, else null."""
+def as_rows(schema: str, frame: DataFrame, kind: int, **sources: str | Column) -> DataFrame:
+    """The columns of a schema: what is given for one, or a column's name, by default its own; else null."""
     columns = []
-    for column in ROW.split(","):
+    for column in schema.split(","):
         name, of_type = column.split()
-        source = sources.get(name, name)
-        value = F.lit(kind) if name == "kind" else F.col(source) if source in frame.columns else F.lit(None)
-        columns.append(value.cast(of_type).alias(name))
+        source = F.lit(kind) if name == "kind" else sources.get(name, name)
+        if isinstance(source, str):
+            source = F.col(source) if source in frame.columns else F.lit(None)
+        columns.append(source.cast(of_type).alias(name))
     return frame.select(*columns)

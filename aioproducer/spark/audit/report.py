@@ -8,7 +8,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from aioproducer.spark.audit.found import Found, bucket
+from aioproducer.spark.audit.found import Found, as_rows, bucket
 from aioproducer.spark.audit.records import within
 from aioproducer.spark.audit.statements import Statements
 
@@ -18,7 +18,8 @@ SUMS = ("sent", "acked", "failed", "found", "missing", "duplicated", "out_of_ord
 
 END, LINE, NUMBERS = 0, 1, 2
 
-GAP_ROW = """kind int, first bigint, last bigint, stated boolean, first_ms bigint, last_ms bigint, border_ms bigint"""
+GAP_ROW = """producer string, topic string, kind int, first bigint, last bigint, stated boolean,
+    first_ms bigint, last_ms bigint, border_ms bigint"""
 """Ranges of numbers, and borders of statements' lines with when the record at the border was sent."""
 
 
@@ -136,23 +137,13 @@ def findings(
 
 def _gaps(found: Found, statements: Statements | None, heads: bool) -> DataFrame:
     """Ranges of numbers neither found nor stated as failed; those covered by a statement are separate."""
-
-    def rows(frame: DataFrame, kind: int, **sources: str | bool) -> DataFrame:
-        columns = []
-        for column in GAP_ROW.split(","):
-            name, of_type = column.split()
-            source = sources.get(name)
-            value = F.lit(kind) if name == "kind" else F.col(source) if isinstance(source, str) else F.lit(source)
-            columns.append(value.cast(of_type).alias(name))
-        return frame.select("producer", "topic", *columns)
-
-    parts = [rows(found.islands, NUMBERS, first="first", last="last", first_ms="first_ms", last_ms="last_ms")]
+    parts = [as_rows(GAP_ROW, found.islands, NUMBERS)]
     if statements is not None:
         bounds = statements.bounds()
         parts += [
-            rows(statements.failed(), NUMBERS, first="first", last="last"),
-            rows(bounds, LINE, first="first", stated=True, border_ms="first_ms"),
-            rows(bounds, END, first="next", stated=False, border_ms="last_ms"),
+            as_rows(GAP_ROW, statements.failed(), NUMBERS),
+            as_rows(GAP_ROW, bounds, LINE, stated=F.lit(True), border_ms="began_ms"),
+            as_rows(GAP_ROW, bounds, END, first="next", stated=F.lit(False), border_ms="ended_ms"),
         ]
     before = (
         Window.partitionBy("producer", "topic")

@@ -59,7 +59,7 @@ class Statements:
         return self
 
     def bounds(self) -> DataFrame:
-        """The range of each line, and when its records were sent: producer, topic, first, next, first_ms, last_ms."""
+        """The range of each line, and when its records were sent: producer, topic, first, next, began_ms, ended_ms."""
         kept = F.filter("runs", lambda run: within(run[2] * 1000, self._since_ms, self._until_ms))
         seconds = F.transform("kept", lambda run: run[2])
         return (
@@ -71,8 +71,8 @@ class Statements:
                 "topic",
                 F.array_min(F.transform("kept", lambda run: run[0])).alias("first"),
                 (F.array_max(F.transform("kept", lambda run: run[1])) + 1).alias("next"),
-                (F.array_min(seconds) * 1000).alias("first_ms"),
-                (F.array_max(seconds) * 1000).alias("last_ms"),
+                (F.array_min(seconds) * 1000).alias("began_ms"),
+                (F.array_max(seconds) * 1000).alias("ended_ms"),
             )
         )
 
